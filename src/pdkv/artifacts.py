@@ -24,7 +24,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
+        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -49,7 +49,9 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
         raise UserError(f"{path} is not valid JSON: {error}", remedy="delete it and run snakemake again") from None
     found = content.get("schema") if isinstance(content, dict) else None
     if found != schema:
-        raise UserError(f"{path} holds {found!r}, this version reads {schema!r}", remedy="delete it and run snakemake again")
+        raise UserError(
+            f"{path} holds {found!r}, this version reads {schema!r}", remedy="delete it and run snakemake again"
+        )
     return dict(content)
 
 
@@ -85,7 +87,9 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError as error:
             if number == len(lines):  # no line end after it: the writer was killed in mid-line
                 break
-            raise UserError(f"{path}:{number} is not valid JSON: {error}", remedy="delete it and run snakemake again") from None
+            raise UserError(
+                f"{path}:{number} is not valid JSON: {error}", remedy="delete it and run snakemake again"
+            ) from None
     return rows
 
 

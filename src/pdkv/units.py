@@ -67,6 +67,8 @@ def _significant(value: float, digits: int) -> str:
         text = f"{value:,.{max(0, digits - len(str(int(abs(value)))))}f}"
     elif "." in text:
         whole, fraction = text.split(".")
-        shown = len(whole.lstrip("-").replace(",", "").lstrip("0")) + len(fraction if whole.strip("-0") else fraction.lstrip("0"))
+        shown = len(whole.lstrip("-").replace(",", "").lstrip("0")) + len(
+            fraction if whole.strip("-0") else fraction.lstrip("0")
+        )
         text += "0" * (digits - shown)
     return text

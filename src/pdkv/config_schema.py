@@ -1,0 +1,211 @@
+"""What may stand in a study's config file: keys, types and bounds, each with the words that an error message uses.
+
+Short forms (``model: bundled``, ``modes: [default, 1p1d]``, ``concurrency: 2``) are turned into the long form first, so
+that every key has one type.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+ScalarArgs = dict[str, Any]
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("not a whole number")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("not a number")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _named(value: Any) -> Any:
+    """``[default, 1p1d]`` is short for ``{default: {}, 1p1d: {}}``."""
+    if not isinstance(value, list):
+        return value
+    names = [item for item in value if isinstance(item, str)]
+    if len(names) < len(value):
+        raise ValueError("a list of names must hold names only; quote what YAML takes for something else")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is listed twice")
+    return {name: {} for name in names}
+
+
+def _or_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _keyed(key: str) -> BeforeValidator:
+    """A bare string is short for ``{key: string}``."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Number = Annotated[float, BeforeValidator(_number)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+
+class ModelSection(_Section):
+    """The model that every cell serves."""
+
+    name: str = Field("bundled", min_length=1, description="bundled, a folder, or a model id of the hub")
+    load_format: str = Field(
+        "auto", min_length=1, description="vLLM's --load-format: auto, dummy (random weights), safetensors, …"
+    )
+    revision: str | None = Field(None, description="a revision of a hub model")
+    tokenizer: str | None = Field(None, description="a tokenizer other than the model's own")
+
+
+class EngineSection(_Section):
+    """Which vLLM serves, and what it is given in every mode."""
+
+    kind: Literal["auto", "cpu", "cuda", "custom"] = Field("auto", description="auto, cpu, cuda or custom")
+    python: str | None = Field(None, description="a Python that has vLLM")
+    command: Annotated[list[str], BeforeValidator(_listed)] = Field(
+        default_factory=list, description='what stands for "vllm", e.g. apptainer exec --nv vllm.sif vllm'
+    )
+    args: Annotated[ScalarArgs, BeforeValidator(_or_empty)] = Field(
+        default_factory=dict, description="vLLM arguments for every mode, e.g. {max_num_seqs: 64}"
+    )
+    env: dict[str, str] = Field(default_factory=dict, description="environment variables, as strings")
+    token_budget: Whole | None = Field(None, ge=16, le=1_048_576, description="a whole number, at least 16")
+    kv_cache_gib: Whole = Field(1, ge=1, le=4096, description="a whole number of GiB, at least 1 (CPU engine)")
+    gpu_memory_utilization: Number = Field(0.9, gt=0, le=1, description="a share above 0 and up to 1")
+
+
+class WorkloadSection(_Section):
+    """Lengths and load levels."""
+
+    input_tokens: Whole = Field(ge=1, le=10_000_000, description="a whole number of tokens, at least 1")
+    output_tokens: Whole = Field(ge=1, le=10_000_000, description="a whole number of tokens, at least 1")
+    concurrency: Annotated[list[Annotated[Whole, Field(ge=1, le=65536)]], BeforeValidator(_listed)] = Field(
+        default_factory=list, description="whole numbers from 1 to 65536"
+    )
+    request_rate: Annotated[list[Annotated[Number, Field(gt=0, le=1e6)]], BeforeValidator(_listed)] = Field(
+        default_factory=list, description="requests per second, above 0"
+    )
+    arrival: Literal["poisson", "constant"] = Field("poisson", description="poisson or constant (with request_rate)")
+    requests: Whole = Field(ge=1, le=1_000_000_000, description="a whole number of measured requests per load level")
+    max_model_len: Whole = Field(ge=2, le=100_000_000, description="a whole number of tokens")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "WorkloadSection":
+        if not self.concurrency and not self.request_rate:
+            raise ValueError("needs concurrency or request_rate")
+        for name, levels in (("concurrency", self.concurrency), ("request_rate", self.request_rate)):
+            if len(set(levels)) < len(levels):
+                raise ValueError(f"{name} lists a level twice: {levels}")
+        if self.input_tokens + self.output_tokens > self.max_model_len:
+            raise ValueError(
+                f"input_tokens + output_tokens = {self.input_tokens} + {self.output_tokens} = "
+                f"{self.input_tokens + self.output_tokens} does not fit max_model_len {self.max_model_len}"
+            )
+        return self
+
+
+class KvConnectorSection(_Section):
+    """The connector that moves KV blocks from prefill to decode."""
+
+    name: str = Field("NixlConnector", min_length=1, description="a KV connector of vLLM, e.g. NixlConnector")
+    config: dict[str, Any] = Field(default_factory=dict, description="further keys of its --kv-transfer-config")
+
+
+class ModeSection(_Section):
+    """One deployment mode. A name like ``2p1d`` or ``2x`` says the topology by itself."""
+
+    prefill: Whole | None = Field(None, ge=1, le=64, description="a whole number of prefill instances")
+    decode: Whole | None = Field(None, ge=1, le=64, description="a whole number of decode instances")
+    replicas: Whole | None = Field(None, ge=1, le=64, description="a whole number of replicas")
+    chunked_prefill: bool | None = Field(None, description="true or false")
+    tensor_parallel_size: Whole = Field(1, ge=1, le=64, description="a whole number of GPUs per instance")
+    args: Annotated[ScalarArgs, BeforeValidator(_or_empty)] = Field(
+        default_factory=dict, description="vLLM arguments, e.g. {max_num_seqs: 8}"
+    )
+    prefill_args: Annotated[ScalarArgs, BeforeValidator(_or_empty)] = Field(
+        default_factory=dict, description="vLLM arguments of the prefill instances"
+    )
+    decode_args: Annotated[ScalarArgs, BeforeValidator(_or_empty)] = Field(
+        default_factory=dict, description="vLLM arguments of the decode instances"
+    )
+    env: dict[str, str] = Field(default_factory=dict, description="environment variables, as strings")
+    kv_connector: Annotated[KvConnectorSection, _keyed("name")] = Field(
+        default_factory=lambda: KvConnectorSection.model_validate({}), description="a name, or {name, config}"
+    )
+    endpoint: str | None = Field(
+        None, pattern=r"^http://[^\s]+$", description="the http:// address of a running server"
+    )
+
+
+class LimitsSection(_Section):
+    """When something is given up."""
+
+    launch_timeout_s: Number = Field(900, gt=0, le=86400, description="seconds")
+    request_timeout_s: Number = Field(600, gt=0, le=86400, description="seconds")
+    study_hours: Number = Field(72, gt=0, le=10_000, description="hours; a study estimated to take longer is refused")
+
+
+class LoadSection(_Section):
+    """How load begins."""
+
+    ramp_interval_ms: Number = Field(10, ge=0, le=60_000, description="milliseconds between the starts of two users")
+    warmup_rounds: Whole = Field(2, ge=1, le=100, description="a whole number of rounds, at least 1")
+
+
+class BaselineSection(_Section):
+    """The cell that the others are compared with."""
+
+    mode: str | None = Field(None, description="one of the modes")
+    dtype: str | None = Field(None, description="one of the dtypes")
+
+
+class ReportSection(_Section):
+    """What the report says and in which words."""
+
+    title: str = Field("Deployment mode and KV-cache precision", min_length=1, description="a text")
+    language: Literal["en"] = Field("en", description="en")
+    baseline: BaselineSection = Field(
+        default_factory=lambda: BaselineSection.model_validate({}), description="{mode, dtype}"
+    )
+
+
+class StudySection(_Section):
+    """A whole config file."""
+
+    model: Annotated[ModelSection, _keyed("name")] = Field(
+        default_factory=lambda: ModelSection.model_validate({}),
+        description="bundled, a folder, a hub id, or {name, load_format}",
+    )
+    engine: Annotated[EngineSection, _keyed("kind")] = Field(
+        default_factory=lambda: EngineSection.model_validate({}),
+        description="auto, cpu, cuda, or {python}, or {command}",
+    )
+    workloads: dict[str, WorkloadSection] = Field(min_length=1, description="at least one workload by name")
+    modes: Annotated[dict[str, Annotated[ModeSection, BeforeValidator(_or_empty)]], BeforeValidator(_named)] = Field(
+        min_length=1, description="at least one mode: a list of names, or settings by name"
+    )
+    dtypes: Annotated[list[str], BeforeValidator(_listed)] = Field(
+        min_length=1, description="a list of fp16, bf16, fp8, fp8_e4m3, fp8_e5m2"
+    )
+    repeats: Whole = Field(1, ge=1, le=1000, description="a whole number of launches per cell, at least 1")
+    seed: Whole = Field(0, ge=0, le=2**31, description="a whole number")
+    load: LoadSection = Field(
+        default_factory=lambda: LoadSection.model_validate({}), description="settings of the load"
+    )
+    limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}), description="time limits")
+    report: ReportSection = Field(
+        default_factory=lambda: ReportSection.model_validate({}), description="settings of the report"
+    )

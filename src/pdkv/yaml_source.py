@@ -1,0 +1,164 @@
+"""YAML read strictly, with the line and the spelling of everything in it.
+
+YAML 1.1 loaders let the later of two equal keys win, and turn ``no`` and ``off`` into booleans, in keys too. Both would
+make a study measure something else than was written, so here they are errors that name the line.
+"""
+
+import unicodedata
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pdkv.errors import UserError
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass
+class YamlSource:
+    """A parsed file: plain ``data``, and by key path the ``line`` (from 1) and the ``spelling`` of scalars."""
+
+    path: Path
+    data: Any = None
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    spellings: dict[KeyPath, str] = field(default_factory=dict)
+
+    def where(self, key_path: KeyPath) -> str:
+        """``config.yaml:12``, the line of the nearest ancestor that stands in the file."""
+        while key_path and key_path not in self.lines:
+            key_path = key_path[:-1]
+        line = self.lines.get(key_path)
+        return f"{self.path}:{line}" if line else str(self.path)
+
+
+def read_yaml(path: Path) -> YamlSource:
+    """Read one YAML file.
+
+    Raises :class:`UserError` with file and line for what is not UTF-8, not YAML, or ambiguous (a key twice, a key that
+    is not a string).
+    """
+    source = YamlSource(path)
+    text = _decode(path)
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is not None:
+            source.data = _build(node, (), source, loader, ())
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(path, text, error) from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {error}", remedy="mend the file") from None
+    finally:
+        loader.dispose()
+    return source
+
+
+def _decode(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: there is no such file", remedy="name an existing config file, e.g. config/config.yaml"
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}", remedy="name a config file that you may read"
+        ) from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}:{line}: byte 0x{raw[error.start]:02X} is not UTF-8", remedy="save the file in UTF-8"
+        ) from None
+
+
+def _syntax_error(path: Path, text: str, error: yaml.MarkedYAMLError) -> UserError:
+    mark = error.problem_mark or error.context_mark
+    where = f"{path}:{mark.line + 1}" if mark else str(path)
+    lines = text.splitlines()
+    if mark and mark.line < len(lines) and "\t" in lines[mark.line]:
+        return UserError(f"{where}: a tab, where YAML wants blanks", remedy="indent with blanks")
+    return UserError(
+        f"{where}: not valid YAML: {error.problem or error.context}", remedy="mend this line or the one above"
+    )
+
+
+def _build(
+    node: yaml.Node, path: KeyPath, source: YamlSource, loader: yaml.SafeLoader, above: tuple[yaml.Node, ...]
+) -> Any:
+    if any(node is ancestor for ancestor in above):
+        raise UserError(f"{source.path}:{_line(node)}: an alias that contains itself", remedy="write the value out")
+    source.lines.setdefault(path, _line(node))
+    if isinstance(node, yaml.MappingNode):
+        return _build_mapping(node, path, source, loader, (*above, node))
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, (*path, i), source, loader, (*above, node)) for i, item in enumerate(node.value)]
+    source.spellings.setdefault(path, node.value)
+    value = loader.construct_object(node)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise UserError(f"{source.path}:{_line(node)}: {node.value} is read as a {type(value).__name__}", remedy="quote it")
+
+
+def _build_mapping(
+    node: yaml.MappingNode, path: KeyPath, source: YamlSource, loader: yaml.SafeLoader, above: tuple[yaml.Node, ...]
+) -> dict[str, Any]:
+    first_lines: dict[str, tuple[str, int]] = {}
+    result: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        key = _key(key_node, path, source)
+        same = unicodedata.normalize("NFC", key)
+        if same in first_lines:
+            spelling, line = first_lines[same]
+            spelt = "" if spelling == key else " (two codings of the same characters)"
+            raise UserError(
+                f"{source.path}:{_line(key_node)}: {dotted((*path, key))} stands twice{spelt}, first in line {line}",
+                remedy="keep one of the two",
+            )
+        first_lines[same] = (key, _line(key_node))
+        source.lines.setdefault((*path, key), _line(key_node))
+        result[key] = _build(value_node, (*path, key), source, loader, above)
+    for key_node, value_node in node.value:  # merged keys only fill what the mapping itself does not say
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            bases = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+            for base in bases:
+                merged = _build(base, path, source, loader, above)
+                if not isinstance(merged, dict):
+                    raise UserError(
+                        f"{source.path}:{_line(base)}: << wants a mapping", remedy="name an anchor of a mapping"
+                    )
+                for key, value in merged.items():
+                    result.setdefault(key, value)
+    return result
+
+
+def _key(node: yaml.Node, path: KeyPath, source: YamlSource) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise UserError(
+            f"{source.path}:{_line(node)}: a key must be a name", remedy="write a plain name in front of the colon"
+        )
+    if node.tag != "tag:yaml.org,2002:str":
+        kind = node.tag.rsplit(":", 1)[-1]
+        kind = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing"}.get(kind, kind)
+        raise UserError(
+            f"{source.path}:{_line(node)}: {dotted((*path, node.value))}: YAML reads the key {node.value} as {kind}",
+            remedy=f'quote it: "{node.value}"',
+        )
+    return str(node.value)
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def dotted(key_path: KeyPath) -> str:
+    """``workloads.short.concurrency[1]``."""
+    text = ""
+    for part in key_path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text

@@ -1,0 +1,177 @@
+"""Config files as users write them: what works, and what a wrong one is told."""
+
+from pathlib import Path
+
+import pytest
+
+from pdkv.config import load_study
+from pdkv.errors import UserError
+from pdkv.records import Trial
+
+STUDY = """\
+model: bundled
+workloads: {w: {input_tokens: 128, output_tokens: 16, concurrency: [2], requests: 8, max_model_len: 512}}
+modes: {default: {}}
+dtypes: [fp16]
+repeats: 1
+"""
+MODES, DTYPES, LEVELS = "modes: {default: {}}", "[fp16]", "[2]"
+ROOT = Path(__file__).parent.parent
+
+
+def load(tmp_path: Path, text: str | bytes):
+    path = tmp_path / "study.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_study(path)
+
+
+def message(tmp_path: Path, text: str | bytes) -> str:
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (STUDY.replace(MODES, "modes: {no: {}, on: {}, default: {}}"), ["study.yaml:3", "modes.no", 'quote it: "no"']),
+        (STUDY.replace(MODES, "modes: {default, no}"), ["study.yaml:3", "modes.no", "quote it"]),
+        (
+            STUDY.replace(DTYPES, "[fp16, off]"),
+            ["study.yaml:4", "dtypes[1]", "found off", 'quote it if you mean the name: "off"'],
+        ),
+        (STUDY.replace(MODES, "modes: [default, off]"), ["study.yaml:3", "modes", "quote"]),
+        (STUDY + "repeats: 5\n", ["study.yaml:6", "repeats stands twice", "line 5"]),
+        (STUDY.replace("{w:", "{w: {}, w:"), ["workloads.w stands twice"]),
+        ("a:\n\tb: 1\n", ["study.yaml:2", "tab", "blanks"]),
+        (b"model: bundled\n# caf\xe9\n", ["study.yaml:2", "0xE9", "UTF-8"]),
+        ("", ["is empty", "config/config.yaml"]),
+        ("- a\n", ["holds a list"]),
+        ("a: [1, 2\nb: 3\n", ["study.yaml:2", "not valid YAML"]),
+        ("a: &x [*x]\n", ["study.yaml:1", "contains itself"]),
+        (STUDY.replace(DTYPES, "[]"), ["study.yaml:4", "dtypes", "found []", "fp8_e5m2"]),
+        (STUDY.replace(MODES, "modes:"), ["study.yaml:3", "modes", "found nothing"]),
+        (STUDY.replace(LEVELS, "[0]"), ["concurrency[0]", "found 0", "1 to 65536"]),
+        (STUDY.replace(LEVELS, "[-1]"), ["concurrency[0]", "found -1"]),
+        (STUDY.replace(LEVELS, "[2, 2]"), ["workloads.w", "lists a level twice"]),
+        (STUDY.replace(LEVELS, "[yes]"), ["concurrency[0]", "found yes", "not a whole number"]),
+        (STUDY.replace(LEVELS, "['2']"), ["concurrency[0]", "found 2", "not a whole number"]),
+        (STUDY.replace(LEVELS, "[1.5]"), ["concurrency[0]", "found 1.5"]),
+        (STUDY.replace("concurrency: [2], ", ""), ["workloads.w", "needs concurrency or request_rate"]),
+        (STUDY.replace("input_tokens: 128", "input_tokens: 500"), ["500 + 16 = 516 does not fit max_model_len 512"]),
+        (STUDY.replace("repeats: 1", "repeat: 3"), ["study.yaml:5", "repeat: unknown key", "did you mean repeats?"]),
+        (STUDY.replace("input_tokens", "input_token"), ["unknown key", "did you mean input_tokens?", "is missing"]),
+        (STUDY.replace(MODES, "modes: {1: {}, '1': {}}"), ["modes.1", "a number", 'quote it: "1"']),
+        (
+            STUDY.replace(MODES, "modes: {café: {replicas: 1}, cafe\u0301: {replicas: 1}}"),
+            ["stands twice", "two codings"],
+        ),
+        (STUDY.replace(MODES, "modes: {a: {replicas: 1}, A: {replicas: 1}}"), ["A and a would share a folder"]),
+        (STUDY.replace(MODES, "modes: {r1: {replicas: 1}}"), ["name of something else"]),
+        (STUDY.replace(DTYPES, "[fp8, FP8]"), ["found FP8", "did you mean fp8?"]),
+        (STUDY.replace(DTYPES, "[fp8, fp8]"), ["listed twice"]),
+        (STUDY.replace(MODES, "modes: {chunkd: {}}"), ["not a known mode", "did you mean chunked?"]),
+        (STUDY.replace(MODES, "modes: {1p1d: {prefill: 2}}"), ["its name says 1 prefill and 1 decode"]),
+        (STUDY.replace(MODES, "modes: {2x: {replicas: 3}}"), ["its name says 2 replicas"]),
+        (STUDY.replace(MODES, "modes: {x: {prefill: 2}}"), ["a topology that does not exist"]),
+        (
+            STUDY.replace(MODES, "modes: {x: {replicas: 1, kv_connector: NixlConnector}}"),
+            ["without prefill and decode"],
+        ),
+        (STUDY.replace(MODES, "modes: {chunked: {chunked_prefill: false}}"), ["contradicts the mode's name"]),
+        (
+            STUDY.replace(MODES, "modes: {x: {args: {max_num_seqs: 8, max-num-seqs: 9}}}"),
+            ["the same flag as max_num_seqs"],
+        ),
+        (
+            STUDY.replace(MODES, "modes: {x: {args: {kv_cache_dtype: fp8}}}"),
+            ["pdkv sets --kv-cache-dtype itself", "dtypes"],
+        ),
+        (STUDY.replace(MODES, "modes: {x: {endpoint: localhost}}"), ["modes.x.endpoint", "found localhost", "http://"]),
+        (STUDY + "engine: vllm\n", ["engine.kind", "found vllm", "auto, cpu, cuda"]),
+        (STUDY + "engine: {python: a, command: b}\n", ["engine", "more than one engine"]),
+        (STUDY + "report: {baseline: {mode: defalt}}\n", ["report.baseline.mode", "found defalt"]),
+    ],
+)
+def test_wrong_config_is_one_message(tmp_path, text, parts):
+    found = message(tmp_path, text)
+    for part in parts:
+        assert part in found
+    assert "Traceback" not in found
+
+
+@pytest.mark.parametrize("name", ["my mode", "a;touch pwned", "$HOME", "x{y}", "..", "-rf", "a/b", "", "a" * 65])
+def test_names_that_a_shell_or_path_would_read_are_refused(tmp_path, name):
+    assert "can't be a name" in message(tmp_path, STUDY.replace(MODES, f"modes: {{'{name}': {{replicas: 1}}}}"))
+
+
+@pytest.mark.parametrize("name", ["no", "预填充", "café", "tp2+eager", "v1.2"])
+def test_names_that_work(tmp_path, name):
+    study = load(tmp_path, STUDY.replace(MODES, f"modes: {{'{name}': {{replicas: 1}}}}"))
+    assert study.trials()[0].name == f"w/{name}/fp16/r1"
+
+
+def test_the_same_study_spelt_otherwise_gives_the_same_slice(tmp_path):
+    plain = load(tmp_path, STUDY).trials()[0].to_slice()
+    for other in (
+        STUDY.replace("128", "0x80"),
+        STUDY.replace("repeats: 1", "repeats: 1.0"),
+        STUDY.replace("[2]", "2"),
+        STUDY.replace(MODES, "modes: [default]"),
+        STUDY.replace("fp16]", "fp16] # a comment"),
+        "\n".join(reversed(STUDY.splitlines())) + "\n",
+        STUDY + "seed: 0\nengine: auto\n",
+        STUDY.replace("model: bundled", "model: {name: bundled, load_format: auto}"),
+        STUDY.replace("{w: {", "{w: &base {").replace("512}}", "512}, v: {<<: *base, requests: 9}}"),
+        STUDY.replace(MODES, "modes: {1p1d: {}, default: {}}"),
+    ):
+        slices = {trial.name: trial.to_slice() for trial in load(tmp_path, other).trials()}
+        assert slices["w/default/fp16/r1"] == plain, other
+
+
+def test_anchor_with_override(tmp_path):
+    study = load(tmp_path, STUDY.replace("{w: {", "{w: &base {").replace("512}}", "512}, v: {<<: *base, requests: 9}}"))
+    assert [w.points[0].requests for w in study.workloads] == [8, 9]
+    assert study.workloads[1].input_tokens == 128
+
+
+def test_slice_round_trip(tmp_path):
+    study = load(tmp_path, STUDY.replace(MODES, "modes: [default, 2p1d, 2x]").replace(DTYPES, "[bf16, fp8_e4m3]"))
+    for trial in study.trials():
+        assert Trial.from_slice(trial.to_slice()) == trial
+
+
+def test_repeats_are_blocks_in_an_order_that_the_seed_shuffles(tmp_path):
+    text = (
+        STUDY.replace(MODES, "modes: [default, chunked, 1p1d]")
+        .replace(DTYPES, "[fp16, fp8]")
+        .replace("repeats: 1", "repeats: 3")
+    )
+    trials = load(tmp_path, text).trials()
+    blocks = [[t.name.rsplit("/", 1)[0] for t in trials if t.repeat == r] for r in (1, 2, 3)]
+    assert [t.repeat for t in trials] == [1] * 6 + [2] * 6 + [3] * 6
+    assert all(sorted(block) == sorted(blocks[0]) for block in blocks)
+    assert len({tuple(block) for block in blocks}) > 1
+    assert [t.name for t in load(tmp_path, text).trials()] == [t.name for t in trials]
+
+
+def test_eight_bit_cells_keep_the_weights_of_the_sixteen_bit_ones(tmp_path):
+    study = load(tmp_path, STUDY.replace(DTYPES, "[bf16, fp8]"))
+    assert [(d.model_dtype, d.kv_cache_dtype) for d in study.dtypes] == [("bfloat16", "auto"), ("bfloat16", "fp8")]
+
+
+def test_flags_understand_yaml_booleans_quoted_or_not(tmp_path):
+    for value in ("no", '"no"', "false"):
+        study = load(tmp_path, STUDY.replace(MODES, f"modes: {{x: {{args: {{async_scheduling: {value}}}}}}}"))
+        assert study.modes[0].args == {"async-scheduling": False}
+
+
+def test_overrides_replace_keys_as_on_the_command_line(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    assert load_study(path, {"repeats": 2}).repeats == 2
+
+
+@pytest.mark.parametrize("name", ["config", "article", "smoke"])
+def test_shipped_studies_are_valid(name):
+    assert load_study(ROOT / "config" / f"{name}.yaml").trials()
