@@ -143,19 +143,22 @@ Span = tuple[Scrape | None, Scrape | None]
 
 def _kv_transfer(decoders: list[Span]) -> dict[str, Any]:
     """What the decode instances fetched, and what they prefilled themselves."""
-    local = _total(decoders, "prompt_tokens_by_source", source="local_compute")
-    if local is None:  # the same count under a histogram's name
-        local = _total(decoders, "request_prefill_kv_computed_tokens_sum")
+    prompt = _total(decoders, "prompt_tokens")
     external = _total(decoders, "prompt_tokens_by_source", source="external_kv_transfer")
     if external is None:
         external = _total(decoders, "external_prefix_cache_hits")
+    # Not request_prefill_kv_computed_tokens: 0.32 counts fetched tokens there as well, 0.26 does not.
+    local = _total(decoders, "prompt_tokens_by_source", source="local_compute")
+    cached = _total(decoders, "prefix_cache_hits")
+    if local is None and prompt is not None and external is not None and cached is not None:
+        local = prompt - external - cached
     return {
         "count": _whole(_total(decoders, "nixl_bytes_transferred_count")),
         "bytes": _whole(_total(decoders, "nixl_bytes_transferred_sum")),
         "seconds": _total(decoders, "nixl_xfer_time_seconds_sum"),
         "failed": _whole(_total(decoders, "nixl_num_failed_transfers")),
         "expired": _whole(_total(decoders, "nixl_num_kv_expired_reqs")),
-        "prompt_tokens": _whole(_total(decoders, "prompt_tokens")),
+        "prompt_tokens": _whole(prompt),
         "external_tokens": _whole(external),
         "local_prefill_tokens": _whole(local),
     }

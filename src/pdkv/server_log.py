@@ -82,6 +82,8 @@ def _name_or_none(text: str) -> str:
     return NONE if text == "None" else text
 
 
+_PLATFORM = r"\[(?:cuda|rocm|xpu|cpu)\.py:\d+\] Using (?:AttentionBackendEnum\.)?"
+
 # (fact, where it is looked for, pattern, how its text is read); of a fact's patterns the first that is found holds.
 # "config" is the line in which the engine prints its resolved config, "arguments" the one with the server's arguments.
 _PATTERNS: list[tuple[str, str, str, Callable[[str], Any]]] = [
@@ -107,15 +109,10 @@ _PATTERNS: list[tuple[str, str, str, Callable[[str], Any]]] = [
     ("prefix_caching", "config", r"\benable_prefix_caching=(True|False)", _flag),
     ("enforce_eager", "config", r"\benforce_eager=(True|False)", _flag),
     ("tensor_parallel_size", "config", r"\btensor_parallel_size=(\d+)", int),
-    # Each form keeps the name as it is written, so that a backend nobody has heard of is kept too. ROCm and XPU write
-    # the bare form; the CPU engine only names its backend beside the layout of the KV cache.
+    # The name is kept as it is written, so that a backend nobody has heard of is kept too. The bare form (ROCm, XPU) is
+    # only believed from a platform's own file; CPU engines name their backend beside the layout, if at all.
     ("attention_backend", "log", r"Using (?:AttentionBackendEnum\.)?(\S+) attention backend\b", str),
-    (
-        "attention_backend",
-        "log",
-        r"\[(?:cuda|rocm|xpu|cpu)\.py:\d+\] Using (?:AttentionBackendEnum\.)?(.+?) backend\b",
-        str,
-    ),
+    ("attention_backend", "log", _PLATFORM + r"([A-Z]\S*(?: \S+){0,3}?) backend\b(?! for)", str),
     ("attention_backend", "log", r"KV cache layout for (\S+) backend", str),
     ("flash_attention", "log", r"Using Flash ?Attention version (\d)", int),
     ("kv_cache_tokens", "log", r"\bKV cache size: ([\d,]+) tokens", _count),
