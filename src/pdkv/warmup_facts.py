@@ -1,8 +1,8 @@
 """Was it warm? stages.json and the requests of the warmup phase -> warmup.json.
 
 The first request to an instance, and the first between a prefill and a decode instance, pays for what later ones find
-ready: compiled kernels, memory pools, the handshake of the connector. So every pair must have answered, and its last two
-answers must have taken about as long.
+ready: compiled kernels, memory pools, the handshake of the connector. So every pair must have answered, and its last
+two answers must have taken about as long.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,11 @@ def read_warmup(trial: Path) -> None:
 def describe_warmup(stages: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The content of warmup.json.
 
-    ``requests`` are rows of requests.parquet (``phase``, ``request``, ``status``, ``e2el_s``). Warmup request ``i`` went
-    to pair ``i`` of ``stages["pairs"]``, which is gone through again and again where there are more requests than pairs.
+    ``requests`` are rows of requests.parquet (``phase``, ``request``, ``status``, ``e2el_s``). Warmup request ``i``
+    went to pair ``i`` of ``stages["pairs"]``; where there are more requests than pairs, these come round again.
     """
+    if stages["outcome"]["stage"] in ("plan", "launch"):  # nothing could be warmed, and the failure says why
+        return {"pairs": [], "settled": None, "checks": []}
     addressed = [_pair(each) for each in stages.get("pairs") or []]
     rows = sorted((row for row in requests if row["phase"] == "warmup"), key=lambda row: row["request"])
     latencies: dict[Pair, list[float]] = {pair: [] for pair in [*_expected_pairs(stages), *addressed]}
