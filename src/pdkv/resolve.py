@@ -1,0 +1,72 @@
+"""Which engine and which model a trial really uses on this machine: what ``auto`` and ``bundled`` stand for."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from pdkv import engine_env
+from pdkv.errors import UserError
+from pdkv.gpu_visibility import open_nvml, visible_gpus
+from pdkv.model_shape import UNKNOWN, ModelShape, read_model_shape
+from pdkv.plan import ResolvedEngine
+from pdkv.records import Engine, Model
+
+VLLM_MODULE = "vllm.entrypoints.cli.main"  # the `vllm` script of an environment, whatever its PATH
+
+
+def resolve_engine(engine: Engine, home: Path) -> ResolvedEngine:
+    """The engine behind ``auto``, ``cpu``, ``cuda``, a Python or a command prefix.
+
+    ``home`` is the folder of the embedded engines. Raises :class:`UserError` where the engine is not there.
+    """
+    device = "cuda" if has_gpu() else "cpu"
+    router = (sys.executable, "-P", "-m", "vllm_router.launch_router")
+    if engine.command:
+        if shutil.which(engine.command[0]) is None:
+            raise UserError(
+                f"engine.command: there is no program {engine.command[0]}", remedy="install it, or mend engine.command"
+            )
+        return ResolvedEngine("custom", device, engine.command, None, router)
+    if engine.python:
+        python = _absolute(engine.python)
+        if not os.access(python, os.X_OK):
+            raise UserError(f"engine.python: {python} can't be run", remedy="name the Python that has vLLM")
+        return ResolvedEngine("custom", device, (str(python), "-m", VLLM_MODULE), str(python), router)
+    kind = device if engine.kind == "auto" else engine.kind
+    python = engine_env.engine_python(kind, home)
+    if not python.exists():
+        raise UserError(f"the {kind} engine is not installed in {home}", remedy="run: make engine")
+    return ResolvedEngine(kind, kind, (str(python), "-m", VLLM_MODULE), str(python), router)
+
+
+def resolve_model(model: Model, home: Path) -> tuple[str, ModelShape]:
+    """The model as vLLM is told it, and its shape (unknown for a hub id).
+
+    Raises :class:`UserError` for a folder that is not a model.
+    """
+    if model.name == "bundled":
+        folder = home / "models" / "bundled"
+        return str(folder), read_model_shape(folder)
+    looks_like_path = model.name.startswith((".", "/", "~")) or model.name.count("/") > 1
+    folder = _absolute(model.name)
+    if not folder.is_dir():
+        if looks_like_path:
+            raise UserError(f"model: there is no folder {folder}", remedy="name a model folder, a hub id, or bundled")
+        return model.name, UNKNOWN
+    if not (folder / "config.json").is_file():
+        raise UserError(
+            f"model: {folder} holds no config.json", remedy="name the folder that holds the model's config.json"
+        )
+    return str(folder), read_model_shape(folder)
+
+
+def has_gpu() -> bool:
+    """Whether NVML sees a GPU that this process may use."""
+    nvml = open_nvml()
+    return nvml is not None and bool(visible_gpus(nvml, os.environ))
+
+
+def _absolute(path: str) -> Path:
+    # absolute, but not resolved: a virtual environment's Python is a link, and following it leaves the environment
+    return Path(path).expanduser().absolute()
