@@ -1,0 +1,131 @@
+"""An NVML with invented cards: handed to the code in place of the module ``pynvml``, same functions, same errors."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+
+GIB = 1024**3
+
+
+def not_supported(*_: Any) -> Any:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+@dataclass
+class FakeGpu:
+    """One card or slice. ``answers`` replaces the answer to a function by name: a value, or a callable to call.
+
+    From ``lost_after`` queries on, everything raises "GPU is lost"; the first query takes ``first_query_s``.
+    """
+
+    uuid: str
+    bus: int = 0
+    name: str = "Fake H200"
+    memory_total: int = 80 * GIB
+    memory_used: int = 0
+    processes: list[tuple[int, int | None]] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
+    slices: list["FakeGpu"] = field(default_factory=list)
+    lost_after: int | None = None
+    first_query_s: float = 0.0
+    queries: list[str] = field(default_factory=list)
+
+
+class FakeNvml:
+    """Cards in NVML's order. Only what the code under test calls."""
+
+    def __init__(self, *gpus: FakeGpu, cuda_driver: int = 13000, driver: str = "580.95.05") -> None:
+        self.gpus = list(gpus)
+        self.cuda_driver = cuda_driver
+        self.driver = driver
+        self.NVMLError = pynvml.NVMLError
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("NVML_", "nvmlMemory")):
+            return getattr(pynvml, name)
+        raise AttributeError(name)
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlShutdown(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
+        return self.gpus[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:
+        for gpu in self.gpus:
+            for device in (gpu, *gpu.slices):
+                if device.uuid == uuid:
+                    return device
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:
+        return gpu.uuid
+
+    def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:
+        return gpu.name
+
+    def nvmlDeviceGetPciInfo(self, gpu: FakeGpu) -> Any:
+        return SimpleNamespace(busId=f"00000000:{gpu.bus:02d}:00.0".encode())
+
+    def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> list[int]:
+        return [1, 1] if gpu.slices else not_supported()
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, gpu: FakeGpu) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: FakeGpu, number: int) -> FakeGpu:
+        if number >= len(gpu.slices):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return gpu.slices[number]
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return self.driver
+
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        return self.cuda_driver
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu, version: int | None = None) -> Any:
+        memory = SimpleNamespace(total=gpu.memory_total, used=gpu.memory_used, free=gpu.memory_total - gpu.memory_used)
+        return self._query(gpu, "nvmlDeviceGetMemoryInfo", memory)
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
+        return self._query(gpu, "nvmlDeviceGetUtilizationRates", SimpleNamespace(gpu=50, memory=20))
+
+    def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:
+        return int(self._query(gpu, "nvmlDeviceGetPowerUsage", 60_000))
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu) -> int:
+        return int(self._query(gpu, "nvmlDeviceGetTotalEnergyConsumption", 1_000_000))
+
+    def nvmlDeviceGetClockInfo(self, gpu: FakeGpu, kind: int) -> int:
+        return int(self._query(gpu, "nvmlDeviceGetClockInfo", 1980))
+
+    def nvmlDeviceGetTemperature(self, gpu: FakeGpu, sensor: int) -> int:
+        return int(self._query(gpu, "nvmlDeviceGetTemperature", 41))
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: FakeGpu) -> int:
+        return int(self._query(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons", 4))
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
+        found = [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in gpu.processes]
+        answer: list[Any] = self._query(gpu, "nvmlDeviceGetComputeRunningProcesses", found)
+        return answer
+
+    def _query(self, gpu: FakeGpu, name: str, default: Any) -> Any:
+        gpu.queries.append(name)
+        if len(gpu.queries) == 1 and gpu.first_query_s:
+            time.sleep(gpu.first_query_s)
+        if gpu.lost_after is not None and len(gpu.queries) > gpu.lost_after:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        answer = gpu.answers.get(name, default)
+        if isinstance(answer, Callable):  # type: ignore[arg-type]
+            return answer()
+        return answer
