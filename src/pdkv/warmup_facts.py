@@ -19,7 +19,7 @@ SETTLED_WITHIN = 0.20  # of the longer of the last two latencies of a pair
 def read_warmup(trial: Path) -> None:
     """Write ``warmup.json`` of the trial folder from its stages.json and requests.parquet."""
     stages = read_json(trial / "stages.json", "stages/1")
-    columns = ["phase", "request", "status", "e2el_s"]
+    columns = ["phase", "request", "user", "status", "e2el_s"]
     requests = read_parquet(trial / "requests.parquet").select(columns).to_pylist()
     write_json(trial / "warmup.json", "warmup/1", describe_warmup(stages, requests))
 
@@ -27,34 +27,35 @@ def read_warmup(trial: Path) -> None:
 def describe_warmup(stages: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The content of warmup.json.
 
-    ``requests`` are rows of requests.parquet (``phase``, ``request``, ``status``, ``e2el_s``). Warmup request ``i``
-    went to pair ``i`` of ``stages["pairs"]``; where there are more requests than pairs, these come round again.
+    ``requests`` are rows of requests.parquet (``phase``, ``request``, ``user``, ``status``, ``e2el_s``); warmup request
+    ``i`` took the way ``stages["pairs"][i]``. Requests without a user were sent one at a time: only their latencies are
+    compared with each other, since those of a load depend on what else is under way.
     """
     if stages["outcome"]["stage"] in ("plan", "launch"):  # nothing could be warmed, and the failure says why
         return {"pairs": [], "settled": None, "checks": []}
-    addressed = [_pair(each) for each in stages.get("pairs") or []]
     rows = sorted((row for row in requests if row["phase"] == "warmup"), key=lambda row: row["request"])
-    latencies: dict[Pair, list[float]] = {pair: [] for pair in [*_expected_pairs(stages), *addressed]}
-    sent = dict.fromkeys(latencies, 0)
-    for position, row in enumerate(rows if addressed else []):
-        pair = addressed[position % len(addressed)]
-        sent[pair] += 1
-        if row["status"] == "ok" and row["e2el_s"] is not None:
-            latencies[pair].append(row["e2el_s"])
-    pairs = [_describe_pair(pair, sent[pair], values) for pair, values in latencies.items()]
-    settled = _settled(list(latencies.values()))
-    checks = [_check_reached(pairs), _check_settled(settled, pairs)]
+    ways = [_way(each) for each in stages.get("pairs") or []]
+    expected = _expected_ways(stages)
+    if not set(ways) & set(expected) and len(expected) == 1:
+        ways = expected * len(ways)  # all went to the router, which had no choice
+    taken: dict[Way, list[Mapping[str, Any]]] = {way: [] for way in [*expected, *ways]}
+    for way, row in zip(ways, rows, strict=False):  # a warmup that broke off may hold a way without its request
+        taken[way].append(row)
+    pairs = [_describe_pair(way, members) for way, members in taken.items()]
+    addressed = not expected or bool(set(ways) & set(expected))
+    settled = _settled([_latencies(taken[way]) for way in expected or taken]) if addressed else None
+    checks = [_check_reached(pairs, addressed), _check_settled(settled, pairs)]
     return {"pairs": pairs, "settled": settled, "checks": [check.as_json() for check in checks]}
 
 
-Pair = tuple[str | None, str | None, str | None]  # prefill, decode, instance
+Way = tuple[str | None, str | None, str | None]  # prefill, decode, or instance (the router is one too)
 
 
-def _pair(entry: Mapping[str, Any]) -> Pair:
+def _way(entry: Mapping[str, Any]) -> Way:
     return entry.get("prefill"), entry.get("decode"), entry.get("instance")
 
 
-def _expected_pairs(stages: Mapping[str, Any]) -> list[Pair]:
+def _expected_ways(stages: Mapping[str, Any]) -> list[Way]:
     names = {role: [each["name"] for each in stages["instances"] if each["role"] == role] for role in _ROLES}
     alone = [(None, None, name) for name in [*names["single"], *names["replica"]]]
     return [*((prefill, decode, None) for prefill, decode in product(names["prefill"], names["decode"])), *alone]
@@ -63,12 +64,19 @@ def _expected_pairs(stages: Mapping[str, Any]) -> list[Pair]:
 _ROLES = ("single", "replica", "prefill", "decode")
 
 
-def _describe_pair(pair: Pair, requests: int, latencies: Sequence[float]) -> dict[str, Any]:
+def _latencies(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Of the successful requests that were sent one at a time, or of all of them if there were no such requests."""
+    ok = [row for row in rows if row["status"] == "ok" and row["e2el_s"] is not None]
+    return [row["e2el_s"] for row in [each for each in ok if each["user"] is None] or ok]
+
+
+def _describe_pair(way: Way, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    latencies = _latencies(rows)
     return {
-        "prefill": pair[0],
-        "decode": pair[1],
-        "instance": pair[2],
-        "requests": requests,
+        "prefill": way[0],
+        "decode": way[1],
+        "instance": way[2],
+        "requests": len(rows),
         "first_e2el_s": latencies[0] if latencies else None,
         "last_e2el_s": latencies[-1] if latencies else None,
         "reached": bool(latencies),
@@ -76,24 +84,23 @@ def _describe_pair(pair: Pair, requests: int, latencies: Sequence[float]) -> dic
 
 
 def _settled(latencies: Sequence[Sequence[float]]) -> bool | None:
-    """Whether the last two answers of every pair took about as long; None where some pair has no two answers."""
+    """Whether the last two answers of every way took about as long; None where some way has no two answers."""
     if not latencies or any(len(values) < 2 for values in latencies):
         return None
     return all(abs(values[-1] - values[-2]) <= SETTLED_WITHIN * max(values[-2:]) for values in latencies)
 
 
-def _check_reached(pairs: Sequence[Mapping[str, Any]]) -> Check:
+def _check_reached(pairs: Sequence[Mapping[str, Any]], addressed: bool) -> Check:
     name = "every instance and pair warmed"
     cold = [_name(pair) for pair in pairs if not pair["reached"]]
     if not pairs:
         return Check(name, "unknown", "the warmup was not recorded")
+    if cold and not addressed:
+        evidence = f"only the router was asked, which does not say whether it reached {', '.join(cold)}"
+        return Check(name, "unknown", evidence, "raise the warmup rounds: the router deals in turn")
     if cold:
-        return Check(
-            name,
-            "failed",
-            f"no answer from {', '.join(cold)}",
-            "look into these instances' logs; raise the warmup rounds",
-        )
+        remedy = "look into these instances' logs; raise the warmup rounds"
+        return Check(name, "failed", f"no answer from {', '.join(cold)}", remedy)
     return Check(name, "passed", f"answers from {', '.join(_name(pair) for pair in pairs)}")
 
 
