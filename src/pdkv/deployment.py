@@ -1,0 +1,119 @@
+"""All servers of a trial as one thing: its instances and the router before them, or a server that the user runs."""
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pdkv.client import Target
+from pdkv.engine import MARK, Instance, place_instances
+from pdkv.errors import StageFailed
+from pdkv.log_text import excerpt
+from pdkv.ports import PortReservation
+from pdkv.process_tree import find_marked, send_signal
+from pdkv.router import Router, place_router
+from pdkv.scraper import Source, sources_of
+from pdkv.server_process import ServerProcess, await_ready, stop_servers
+
+ENDPOINT = "endpoint"
+
+
+@dataclass
+class Deployment:
+    """Servers placed for one trial. ``client_cores`` None: the client may run anywhere."""
+
+    model: str
+    instances: list[Instance] = field(default_factory=list)
+    router: Router | None = None
+    endpoint: str | None = None
+    client_cores: list[int] | None = None
+    mark: str = ""
+    _started: list[ServerProcess] = field(default_factory=list)
+
+    @classmethod
+    def place(
+        cls, plan: Mapping[str, Any], log_folder: Path, ports: PortReservation, gpus: Sequence[str]
+    ) -> "Deployment":
+        """Everything that the plan asks for, with ports, cores and GPUs chosen; nothing is started."""
+        model = plan["served_model"]
+        if plan["endpoint"]:
+            return cls(model, endpoint=plan["endpoint"])
+        mark = uuid.uuid4().hex
+        cores = sorted(os.sched_getaffinity(0))
+        instances, client_cores = place_instances(plan, log_folder, ports=ports, cores=cores, gpus=gpus, mark=mark)
+        router = place_router(plan, instances, log_folder, ports, mark)
+        return cls(model, instances, router, None, client_cores, mark)
+
+    def launch(self, timeout_s: float) -> None:
+        """Start all instances at the same time, then the router; return when all have answered.
+
+        Raises :class:`StageFailed`; what was started then still runs until :meth:`stop`.
+        """
+        servers = [instance.server for instance in self.instances]
+        self._start(servers)
+        await_ready(servers, self.model, timeout_s)
+        if self.router:
+            self._start([self.router.server])
+            await_ready([self.router.server], self.model, timeout_s)
+
+    @property
+    def entry(self) -> Target:
+        """Where the load is sent."""
+        if self.endpoint:
+            return Target(ENDPOINT, self.endpoint, self.model)
+        server = self.router.server if self.router else self.instances[0].server
+        return Target(server.name, server.url, self.model)
+
+    def targets_by_role(self) -> dict[str, list[Target]]:
+        """Every instance as a target of its own."""
+        targets: dict[str, list[Target]] = {}
+        for instance in self.instances:
+            targets.setdefault(instance.role, []).append(Target(instance.name, instance.server.url, self.model))
+        return targets
+
+    def sources(self) -> list[Source]:
+        """The pages on which the servers speak about themselves."""
+        if self.endpoint:
+            return sources_of(ENDPOINT, self.endpoint.rstrip("/").removesuffix("/v1"))
+        pages = [source for instance in self.instances for source in sources_of(instance.name, instance.server.url)]
+        if self.router:
+            pages.append(Source("router", "metrics", self.router.metrics_url))
+        return pages
+
+    def require_alive(self, stage: str) -> None:
+        """Raise :class:`StageFailed` if a server has ended."""
+        for server in self._started:
+            if server.has_ended():
+                raise StageFailed(stage, server.ending(), excerpt=excerpt(server.log_tail()))
+
+    def explain(self, failure: StageFailed) -> StageFailed:
+        """The failure with its cause where a server has ended, else with the end of a log."""
+        try:
+            self.require_alive(failure.stage)
+        except StageFailed as cause:
+            return StageFailed(failure.stage, cause.args[0].partition(": ")[2], excerpt=cause.excerpt)
+        if not failure.excerpt and self._started:
+            failure.excerpt = excerpt(self._started[0].log_tail())
+        return failure
+
+    def stop(self) -> list[dict[str, Any]]:
+        """End all servers and whatever still carries the trial's mark. Returns what is left. May be called again."""
+        left = stop_servers(self._started)
+        for process in find_marked(f"{MARK}={self.mark}") if self.mark else []:
+            send_signal(process, 9)
+            left.append({"name": "unknown", "pid": process.pid, "process": process.name})
+        return left
+
+    def records(self) -> list[dict[str, Any]]:
+        """The instances as ``stages.json`` keeps them; of the user's own server only the URL is known."""
+        if self.endpoint:
+            named = {"name": ENDPOINT, "role": "single", "index": 0, "url": self.endpoint}
+            return [named | dict.fromkeys(("pid", "port", "argv", "env", "cores", "gpus", "ready_s", "log"))]
+        return [instance.record() for instance in self.instances]
+
+    def _start(self, servers: Sequence[ServerProcess]) -> None:
+        for server in servers:
+            self._started.append(server)
+            server.start()

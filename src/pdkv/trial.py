@@ -1,0 +1,241 @@
+"""One trial from end to end: launch, warm-up, load, shutdown, with devices sampled around all of it.
+
+Writes raw evidence only. A stage that can't be completed is a result like any other: it is recorded with its reason and
+the measurement ends normally. Being told to stop is not: then nothing is written, and the trial is measured next time.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pdkv.artifacts import write_json
+from pdkv.deployment import Deployment
+from pdkv.errors import StageFailed
+from pdkv.evidence import Answer, Recorder
+from pdkv.interruption import raise_when_told_to_stop
+from pdkv.load import LoadPoint, PointRecord, run_point
+from pdkv.ports import reserved_ports
+from pdkv.progress import Progress
+from pdkv.prompts import Prompts
+from pdkv.records import Trial
+from pdkv.scraper import Scraper
+from pdkv.stage_record import StageRecord
+from pdkv.trial_folder import SERVER_LOGS, gathering_folder
+from pdkv.warmup import Warmup, ways_to_warm, why_not_served
+
+EVERYTHING = ("metrics", "version", "server_info")
+log = logging.getLogger("pdkv.measure")
+
+
+def measure_trial(
+    plan: Mapping[str, Any],
+    out: Path,
+    *,
+    attempt: int = 1,
+    position: str = "",
+    debris: Path | None = None,
+    started_s: float | None = None,
+) -> StageFailed | None:
+    """Run the trial of a plan and write its evidence into ``out``; returns why it failed, or None.
+
+    Everything appears together at the end, ``stages.json`` last. ``started_s``: monotonic time at which the command
+    began; ``debris``: where server logs go if the measurement is broken off. Raises :class:`Interrupted` on SIGINT,
+    SIGTERM and SIGHUP after all servers have ended, and :class:`UserError` for what only a person can mend.
+    """
+    trial = Trial.from_slice(json.dumps(plan["trial"]))
+    record = StageRecord(plan, attempt, time.monotonic() if started_s is None else started_s)
+    with (
+        raise_when_told_to_stop(),
+        Progress(trial.name, position) as progress,
+        gathering_folder(out, debris or out / "logs") as folder,
+    ):
+        with Recorder(folder) as recorder, reserved_ports() as ports:
+            deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, gpus=[])
+            measurement = Measurement(plan, trial, deployment, recorder, record, progress)
+            measurement.run(folder)
+        write_json(folder / "stages.json", "stages/1", record.content())
+        progress.done(f"failed in {record.failure.stage}: {record.failure.reason}" if record.failure else "measured")
+    return record.failure
+
+
+class Measurement:
+    """The stages of a trial on a deployment that was placed."""
+
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        trial: Trial,
+        deployment: Deployment,
+        recorder: Recorder,
+        record: StageRecord,
+        progress: Progress,
+    ) -> None:
+        self.trial = trial
+        self.deployment = deployment
+        self.recorder = recorder
+        self.record = record
+        self.progress = progress
+        self.points = [LoadPoint(**point) for point in plan["points"]]
+        self.prompts = Prompts(trial.seed, trial.workload.id, trial.workload.input_tokens, *plan["token_range"])
+        self.connector = plan["asked"]["kv_connector"]
+
+    def run(self, folder: Path) -> None:
+        """All stages in order. What fails is in the record; the servers have ended in any case."""
+        try:
+            with Scraper(folder / "scrapes.jsonl", self.deployment.sources()) as self.scraper:
+                self.launch()
+                self.warm_up()
+                self.load()
+                self.scraper.scrape("end")
+        except StageFailed as failure:
+            self.record.failure = self.deployment.explain(failure)
+            log.warning("failed in %s: %s", self.record.failure.stage, self.record.failure.reason)
+        finally:
+            self.shut_down()
+
+    def launch(self) -> None:
+        """Start the servers; ready means that each has answered."""
+        if self.deployment.endpoint:
+            return
+        self.progress.stage("launch")
+        with self.record.stage("launch"):
+            self.deployment.launch(self.trial.limits.launch_timeout_s)
+        self.bind("ready")
+        self.scraper.scrape("ready", kinds=EVERYTHING)
+
+    def warm_up(self) -> None:
+        """Every instance and pair, then the way of the load, at its lowest concurrency."""
+        self.progress.stage("warmup")
+        pairs, singles = ways_to_warm(self.deployment.targets_by_role(), self.connector)
+        warmup = Warmup(
+            entry=self.deployment.entry,
+            pairs=pairs,
+            singles=singles,
+            prompts=self.prompts,
+            output_tokens=self.trial.workload.output_tokens,
+            concurrency=min(point.concurrency or 1 for point in self.points),
+            rounds=self.trial.limits.warmup_rounds,
+            timeout_s=self.trial.limits.request_timeout_s,
+            recorder=self.recorder,
+            progress=self.watch("warmup"),
+        )
+        self.record.pairs = warmup.addressed
+        with self.record.stage("warmup"):
+            warmup.run()
+        self.scraper.scrape("warm")
+
+    def load(self) -> None:
+        """Every load point, in order."""
+        with self.record.stage("load"), self.on_client_cores():
+            for point in self.points:
+                record = self.walk(point)
+                self.record.add_point(record)
+                self.recorder.append(
+                    "load",
+                    point.point,
+                    self.deployment.entry.name,
+                    self.trial.workload.input_tokens,
+                    self.trial.workload.output_tokens,
+                    record.answers,
+                )
+                require_one_served(point, record.answers)
+
+    def walk(self, point: LoadPoint) -> PointRecord:
+        """One load point, with the servers' counters read before, during and after."""
+        self.progress.stage(f"load {describe_point(point)}")
+        self.bind(f"before point {point.point}")
+        self.scraper.scrape("before", point.point)
+        self.scraper.repeat(point.point)
+        try:
+            record = run_point(
+                self.deployment.entry,
+                point,
+                self.prompts,
+                self.trial.workload.output_tokens,
+                ramp_interval_s=self.trial.limits.ramp_interval_s,
+                timeout_s=self.trial.limits.request_timeout_s,
+                progress=self.watch("load"),
+            )
+        except ExceptionGroup as group:
+            raise _stage_failure_in(group) from None
+        finally:
+            self.scraper.pause()
+        self.scraper.scrape("after", point.point)
+        return record
+
+    def shut_down(self) -> None:
+        """End all servers; what is left of them is recorded."""
+        if self.deployment.endpoint:
+            return
+        with self.record.stage("shutdown"):
+            self.record.instances = self.deployment.records()
+            self.record.router = self.deployment.router.record() if self.deployment.router else None
+            self.record.leftovers = self.deployment.stop()
+        for left in self.record.leftovers:
+            log.warning("still there after shutdown: %s", left)
+
+    def watch(self, stage: str) -> "Watch":
+        """Progress of a stage that ends as soon as a server has ended."""
+        return Watch(self.progress, self.deployment, stage)
+
+    def bind(self, when: str) -> None:
+        """See that every instance computes on its own cores, and record what had to be moved."""
+        for instance in self.deployment.instances:
+            if binding := instance.bind():
+                self.record.add_binding(when, instance.name, binding.threads, binding.moved)
+
+    @contextlib.contextmanager
+    def on_client_cores(self) -> Iterator[None]:
+        """Keep the load client off the instances' cores where it has some of its own."""
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self.deployment.client_cores or before)
+        self.record.set_client_cores(sorted(os.sched_getaffinity(0)))
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
+
+
+class Watch:
+    """The progress callback of a stage."""
+
+    def __init__(self, progress: Progress, deployment: Deployment, stage: str) -> None:
+        self._progress = progress
+        self._deployment = deployment
+        self._stage = stage
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show ``done`` of ``total``; raises :class:`StageFailed` if a server has ended."""
+        self._deployment.require_alive(self._stage)
+        self._progress.requests(done, total)
+
+
+def require_one_served(point: LoadPoint, answers: Sequence[Answer]) -> None:
+    """Raise :class:`StageFailed` (load) if not a single request was served: there is nothing to measure.
+
+    A part that failed is evidence, judged later.
+    """
+    problems = Counter(filter(None, map(why_not_served, answers)))
+    if problems.total() == len(answers):
+        most = problems.most_common(1)[0][0] if problems else "none was sent"
+        raise StageFailed("load", f"none of {len(answers)} requests was served at {describe_point(point)}: {most}")
+
+
+def describe_point(point: LoadPoint) -> str:
+    """``c=2``, or ``0.5/s`` in an open loop."""
+    return f"c={point.concurrency}" if point.concurrency is not None else f"{point.rate:g}/s"
+
+
+def _stage_failure_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The failed stage within what a group of tasks raised, else the first fault."""
+    for error in group.exceptions:
+        found = _stage_failure_in(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(found, StageFailed):
+            return found
+    return group

@@ -1,0 +1,68 @@
+"""Where a trial's evidence is gathered, and how all of it appears at once."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pdkv.errors import UserError
+
+GATHERING = ".measuring"
+SERVER_LOGS = "server"
+LAST = "stages.json"  # its presence says that the rest is complete
+
+
+@contextlib.contextmanager
+def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
+    """A folder inside ``out`` whose files move to ``out`` when the block ends well, ``stages.json`` last.
+
+    Otherwise (a signal, a fault) nothing appears, and the server logs move to ``debris``. What a killed measurement
+    left in the folder is thrown away. Raises :class:`UserError` if another measurement of the same trial is running.
+    """
+    folder = out / GATHERING
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(lock, out)
+        _empty(folder)
+        (folder / SERVER_LOGS).mkdir()
+        try:
+            yield folder
+        except BaseException:
+            _move(folder / SERVER_LOGS, debris / SERVER_LOGS)
+            raise
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == LAST):
+            _move(path, out / path.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _lock(lock: int, out: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"another measurement is running in {out}", remedy="wait for it, or end it, and run snakemake again"
+        ) from None
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        _remove(path)
+
+
+def _move(source: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir() and place.exists():
+        _remove(place)
+    source.replace(place)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
