@@ -1,0 +1,48 @@
+"""Server-sent events: a body of bytes becomes the data of its events and where each ends.
+
+Lines end with LF, CR LF or CR and nothing else; what Python's text calls line ends is content here.
+"""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Atomic groups: a CR LF is one line end, never a CR followed by an empty line's LF.
+BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+def split_events(body: bytes) -> tuple[list[bytes], npt.NDArray[np.int64]]:
+    """``(data, ends)``: each event's data, and the offset in ``body`` just behind its blank line.
+
+    Comments, pings and events without data are there with empty data. What follows the last blank line is an event
+    too if it is not empty: some servers end the body with a single line end, and a cut one is not JSON.
+    """
+    if b"\r" in body:
+        blanks = list(BLANK_LINE.finditer(body))
+        starts = [0, *(blank.end() for blank in blanks)]
+        events = [body[start : blank.start()] for start, blank in zip(starts, blanks, strict=False)]
+        events.append(body[starts[-1] :])
+        ends = np.array([*starts[1:], len(body)], dtype=np.int64)
+    else:
+        events = body.split(b"\n\n")
+        ends = np.cumsum(np.fromiter(map(len, events), np.int64, len(events)) + 2)
+        ends[-1] = len(body)
+    if events and events[0].startswith(BYTE_ORDER_MARK):
+        events[0] = events[0][len(BYTE_ORDER_MARK) :]
+    return [event[6:] if event.startswith(b"data: ") and b"\n" not in event else _data(event) for event in events], ends
+
+
+def _data(event: bytes) -> bytes:
+    """The data lines of an event, joined; empty for a comment or a ping."""
+    lines = []
+    for line in LINE_END.split(event):
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            lines.append(value)
+        elif name == b"event" and value == b"ping":
+            return b""
+    return b"\n".join(lines)
