@@ -84,7 +84,10 @@ def test_all_facts_of_a_cuda_log() -> None:
         ),
         ("cpu/default_fp8.log", {"kv_cache_dtype": "fp8", "kv_cache_tokens": 93_184, "max_concurrency": 45.5}),
         ("cpu/default_float16.log", {"model_dtype": "float16", "kv_cache_tokens": 46_592}),
+        ("cpu/default_float16_fp8.log", {"model_dtype": "float16", "kv_cache_dtype": "fp8", "kv_cache_tokens": 93_184}),
+        ("cpu/unchunked_auto.log", {"chunked_prefill": False, "max_num_batched_tokens": 2048}),
         ("cpu/pd_auto_D.log", {"kv_connector": "NixlConnector", "chunked_prefill": True}),
+        ("cpu/pd_fp8_P.log", {"kv_connector": "NixlConnector", "kv_cache_dtype": "fp8"}),
     ],
 )
 def test_facts_of_recorded_logs(name: str, expected: dict[str, object]) -> None:
@@ -118,6 +121,18 @@ def test_the_dress_of_a_log_changes_no_fact(name: str, dress: object) -> None:
     dressed = dress(plain)  # type: ignore[operator]
     assert dressed != plain
     assert read_server_log(dressed) == read_server_log(plain)
+
+
+def test_a_real_engine_in_colour() -> None:
+    """The same server, launched once more with VLLM_LOGGING_COLOR=1: only its start-up times differ."""
+    coloured = read("cpu/default_auto_colour.log")
+    assert "\x1b[" in coloured
+    facts, plain = asdict(read_server_log(coloured)), asdict(read_server_log(read("cpu/default_auto.log")))
+    times = {"engine_init_s", "model_load_s"}
+    assert {key for key in facts if facts[key] != plain[key]} <= times
+    assert all(facts[key] > 0 for key in times)
+    assert "\x1b" not in excerpt(coloured)
+    assert failure_reason(coloured) is None
 
 
 def test_a_fact_behind_a_redrawn_progress_bar_is_found() -> None:

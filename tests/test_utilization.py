@@ -277,6 +277,18 @@ def test_without_process_samples_the_share_before_the_launch_counts() -> None:
     assert check(trace(cores, stages=unknown), "host not used by others")["state"] == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("t_s", "moved", "state"),
+    [(105.0, 12, "passed"), (107.4, 12, "passed"), (112.45, 0, "passed"), (112.45, 3, "suspect")],
+)
+def test_threads_that_left_their_cores_during_a_load_level(t_s: float, moved: int, state: str) -> None:
+    binding = {"t_s": t_s, "when": "before point 1", "instance": "decode-0", "threads": 20, "moved": moved}
+    kept = check(
+        trace(device(util=constant(0.5)), stages={**STAGES, "bindings": [binding]}), "instances kept to their cores"
+    )
+    assert kept["state"] == state
+
+
 @pytest.mark.parametrize(("hz", "state"), [(20.0, "passed"), (10.0, "passed"), (4.0, "suspect")])
 def test_a_slow_sampler_is_told(hz: float, state: str) -> None:
     assert check(trace(device(util=constant(0.5), hz=hz)), "sampler kept pace")["state"] == state

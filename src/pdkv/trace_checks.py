@@ -31,6 +31,8 @@ def check_trace(frame: pd.DataFrame, devices: Sequence[Mapping[str, Any]], stage
         checks += [_check_clocks(gpus), *_check_memory(gpus, stages)]
     if (frame["kind"] == "core").any():
         checks.append(_check_foreign_cpu(frame, devices, stages))
+    if stages.get("bindings"):
+        checks.append(_check_bindings(stages["bindings"], stages["points"]))
     return checks
 
 
@@ -130,3 +132,16 @@ def _check_foreign_cpu(frame: pd.DataFrame, devices: Sequence[Mapping[str, Any]]
     if share > MAX_FOREIGN_CPU:
         return Check(name, "suspect", evidence, "end other work on this host and measure again")
     return Check(name, "passed", evidence)
+
+
+def _check_bindings(bindings: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> Check:
+    """Threads that had to be moved back before a load level had been on other cores during the level before it."""
+    name = "instances kept to their cores"
+    started = min((point["start_s"] for point in points), default=None)
+    if started is None:
+        return Check(name, "unknown", "no load level was walked")
+    strayed = [each for each in bindings if each["t_s"] > started and each["moved"]]
+    if strayed:
+        evidence = ", ".join(f"{each['moved']} threads of {each['instance']} {each['when']}" for each in strayed)
+        return Check(name, "suspect", f"found on other cores: {evidence}", "leave thread binding to the study alone")
+    return Check(name, "passed", f"threads looked at {len(bindings)} times")
