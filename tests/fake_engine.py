@@ -1,7 +1,7 @@
 """A process that behaves as ``vllm serve`` does, and misbehaves on request.
 
 ``python tests/fake_engine.py serve MODEL --port N --served-model-name NAME …`` answers ``/health``, ``/metrics``,
-``/version`` and ``/v1/completions`` (streamed or not, with KV transfer parameters where they are asked for). Environment:
+``/version`` and ``/v1/completions`` (streamed or not, with KV transfer parameters where asked for). Environment:
 
 FAKE_READY_S       seconds until it listens (0.1); ``never`` never does
 FAKE_EXIT          ends at once with this status after a traceback in its log

@@ -1,6 +1,7 @@
 """All servers of a trial as one thing: its instances and the router before them, or a server that the user runs."""
 
 import os
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pdkv.scraper import Source, sources_of
 from pdkv.server_process import ServerProcess, await_ready, stop_servers
 
 ENDPOINT = "endpoint"
+DEATH_IS_KNOWN_S = 0.3  # after a server has died, until its keeper has said so
 
 
 @dataclass
@@ -82,8 +84,11 @@ class Deployment:
             pages.append(Source("router", "metrics", self.router.metrics_url))
         return pages
 
-    def require_alive(self, stage: str) -> None:
-        """Raise :class:`StageFailed` if a server has ended."""
+    def require_alive(self, stage: str, patience_s: float = 0.0) -> None:
+        """Raise :class:`StageFailed` if a server has ended, or ends within ``patience_s``."""
+        give_up_s = time.monotonic() + patience_s
+        while not any(server.has_ended() for server in self._started) and time.monotonic() < give_up_s:
+            time.sleep(0.02)
         for server in self._started:
             if server.has_ended():
                 raise StageFailed(stage, server.ending(), excerpt=excerpt(server.log_tail()))
@@ -91,7 +96,7 @@ class Deployment:
     def explain(self, failure: StageFailed) -> StageFailed:
         """The failure with its cause where a server has ended, else with the end of a log."""
         try:
-            self.require_alive(failure.stage)
+            self.require_alive(failure.stage, DEATH_IS_KNOWN_S)
         except StageFailed as cause:
             return StageFailed(failure.stage, cause.args[0].partition(": ")[2], excerpt=cause.excerpt)
         if not failure.excerpt and self._started:

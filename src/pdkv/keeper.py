@@ -3,7 +3,7 @@
 ``python -m pdkv.keeper`` reads its order, one line of JSON ``{argv, env, log, grace_s}``, from standard input, starts
 the server in a session of its own and writes ``{"pid": N}``. It ends the server when it is told to stop (SIGTERM), when
 standard input closes (that is how it learns that the measurement was killed), or when the server ends by itself. Then
-it ends everything that descends from the server and writes ``{"code", "killed", "left"}``.
+it writes ``{"code": N}``, ends everything that descends from the server and writes ``{"killed": […], "left": […]}``.
 
 It is a process of its own because neither SIGKILL nor a crash of the measurement may leave an engine on a device, and a
 subreaper, because workers of an engine leave its process group and are orphaned when the engine is killed.
@@ -48,9 +48,10 @@ def main() -> int:
     code = _watch(server, wake)
     if code is None:
         code = _stop_server(server, float(order["grace_s"]))
+    _say({"code": code})
     _wait_until(lambda: not _living(), ORPHAN_GRACE_S)
     killed, left = kill_descendants(os.getpid())
-    _say({"code": code, "killed": _named(killed), "left": _named(left)})
+    _say({"killed": _named(killed), "left": _named(left)})
     return 0
 
 

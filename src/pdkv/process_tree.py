@@ -105,6 +105,14 @@ def reap_children() -> dict[int, int]:
         codes[pid] = os.waitstatus_to_exitcode(status)
 
 
+def process_start_s() -> float:
+    """When this process was started, by the monotonic clock."""
+    own = read_process(os.getpid())
+    assert own is not None
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - own.started / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - age_s
+
+
 def find_marked(mark: str) -> list[ProcessInfo]:
     """Processes whose environment, as given at their start, holds ``mark`` (``NAME=value``) and can still be read.
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pdkv.control_plane import http_get, http_post
 from pdkv.errors import StageFailed
@@ -68,6 +69,7 @@ class ServerProcess:
             [sys.executable, "-m", "pdkv.keeper"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # so that a message that waits can be seen by select
             start_new_session=True,  # Ctrl-C at a terminal goes to the measurement, which then tells the keeper
         )
         assert keeper.stdin is not None
@@ -77,11 +79,9 @@ class ServerProcess:
 
     def has_ended(self) -> bool:
         """Whether the server is gone, or never was."""
-        if self._error is None and self._keeper is not None and self._keeper.poll() is not None:
-            while self._read_message():
-                pass
-            self._error = self._error or "ended"
-        return self._error is not None
+        while not self._is_over() and self._keeper is not None and _is_readable(self._keeper.stdout):
+            self._read_message()
+        return self._is_over()
 
     def ending(self) -> str:
         """How the server ended, with the reason from its log: for a message."""
@@ -124,6 +124,9 @@ class ServerProcess:
             pass
         self._error = self._error or "ended"
 
+    def _is_over(self) -> bool:
+        return self._error is not None or self._code is not None
+
     def _read_message(self) -> bool:
         """Take one message of the keeper; False at the end."""
         if self._keeper is None or self._keeper.stdout is None:
@@ -139,6 +142,11 @@ class ServerProcess:
         self.killed += message.get("killed", [])
         self.left += message.get("left", [])
         return True
+
+
+def _is_readable(stream: IO[bytes] | None) -> bool:
+    """Whether a read returns at once, be it with nothing because the other side has closed."""
+    return stream is not None and bool(select.select([stream], [], [], 0)[0])
 
 
 def clean_environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pdkv.artifacts import write_json
-from pdkv.deployment import Deployment
+from pdkv.artifacts import read_json, write_json
+from pdkv.deployment import DEATH_IS_KNOWN_S, Deployment
 from pdkv.errors import StageFailed
 from pdkv.evidence import Answer, Recorder
-from pdkv.interruption import raise_when_told_to_stop
+from pdkv.interruption import Interrupted, raise_when_told_to_stop
 from pdkv.load import LoadPoint, PointRecord, run_point
 from pdkv.ports import reserved_ports
+from pdkv.process_tree import process_start_s
 from pdkv.progress import Progress
 from pdkv.prompts import Prompts
 from pdkv.records import Trial
@@ -30,7 +31,25 @@ from pdkv.trial_folder import SERVER_LOGS, gathering_folder
 from pdkv.warmup import Warmup, ways_to_warm, why_not_served
 
 EVERYTHING = ("metrics", "version", "server_info")
-log = logging.getLogger("pdkv.measure")
+logger = logging.getLogger("pdkv.measure")
+
+
+def measure(folder: Path, *, attempt: int, position: str, log: Path) -> None:
+    """Measure the trial whose ``plan.json`` lies in ``folder``; notes go to the file ``log``, progress to stderr."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    notes = logging.FileHandler(log, encoding="utf-8")
+    notes.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(notes)
+    logger.setLevel(logging.INFO)
+    try:
+        plan = read_json(folder / "plan.json", "plan/1")
+        measure_trial(plan, folder, attempt=attempt, position=position, debris=log.parent, started_s=process_start_s())
+    except Interrupted as error:
+        logger.info("%s: nothing was written, the trial is measured next time", error)
+        raise
+    finally:
+        logger.removeHandler(notes)
+        notes.close()
 
 
 def measure_trial(
@@ -95,7 +114,7 @@ class Measurement:
                 self.scraper.scrape("end")
         except StageFailed as failure:
             self.record.failure = self.deployment.explain(failure)
-            log.warning("failed in %s: %s", self.record.failure.stage, self.record.failure.reason)
+            logger.warning("failed in %s: %s", self.record.failure.stage, self.record.failure.reason)
         finally:
             self.shut_down()
 
@@ -144,7 +163,7 @@ class Measurement:
                     self.trial.workload.output_tokens,
                     record.answers,
                 )
-                require_one_served(point, record.answers)
+                self.require_served(point, record.answers)
 
     def walk(self, point: LoadPoint) -> PointRecord:
         """One load point, with the servers' counters read before, during and after."""
@@ -169,6 +188,18 @@ class Measurement:
         self.scraper.scrape("after", point.point)
         return record
 
+    def require_served(self, point: LoadPoint, answers: Sequence[Answer]) -> None:
+        """Raise :class:`StageFailed` (load) if a server died or not one request was served.
+
+        Single requests that failed are evidence, judged later.
+        """
+        problems = Counter(filter(None, map(why_not_served, answers)))
+        self.deployment.require_alive("load", DEATH_IS_KNOWN_S if problems else 0.0)
+        if problems.total() == len(answers):
+            most = problems.most_common(1)[0][0] if problems else "none was sent"
+            where = describe_point(point)
+            raise StageFailed("load", f"none of {len(answers)} requests was served at {where}: {most}")
+
     def shut_down(self) -> None:
         """End all servers; what is left of them is recorded."""
         if self.deployment.endpoint:
@@ -178,7 +209,7 @@ class Measurement:
             self.record.router = self.deployment.router.record() if self.deployment.router else None
             self.record.leftovers = self.deployment.stop()
         for left in self.record.leftovers:
-            log.warning("still there after shutdown: %s", left)
+            logger.warning("still there after shutdown: %s", left)
 
     def watch(self, stage: str) -> "Watch":
         """Progress of a stage that ends as soon as a server has ended."""
@@ -214,17 +245,6 @@ class Watch:
         """Show ``done`` of ``total``; raises :class:`StageFailed` if a server has ended."""
         self._deployment.require_alive(self._stage)
         self._progress.requests(done, total)
-
-
-def require_one_served(point: LoadPoint, answers: Sequence[Answer]) -> None:
-    """Raise :class:`StageFailed` (load) if not a single request was served: there is nothing to measure.
-
-    A part that failed is evidence, judged later.
-    """
-    problems = Counter(filter(None, map(why_not_served, answers)))
-    if problems.total() == len(answers):
-        most = problems.most_common(1)[0][0] if problems else "none was sent"
-        raise StageFailed("load", f"none of {len(answers)} requests was served at {describe_point(point)}: {most}")
 
 
 def describe_point(point: LoadPoint) -> str:
