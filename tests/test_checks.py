@@ -130,11 +130,12 @@ def test_instances_of_a_role_must_be_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leftovers", "state"), [([], "passed"), (["pid 123 VLLM::Worker"], "suspect"), (None, "unknown")]
+    ("leftovers", "state"), [([], "passed"), ([{"pid": 123, "process": "VLLM::Worker"}], "suspect"), (None, "unknown")]
 )
-def test_leftovers(leftovers: list[str] | None, state: str) -> None:
+def test_leftovers(leftovers: list[dict[str, Any]] | None, state: str) -> None:
     check = check_launch(ASKED, [instance()], leftovers)[-1]
     assert (check.name, check.state) == ("nothing left after shutdown", state)
+    assert ("still there: pid 123, process VLLM::Worker" in check.evidence) == bool(leftovers)
 
 
 # --- KV transfer and prefix cache

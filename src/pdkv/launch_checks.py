@@ -13,7 +13,7 @@ _SAME_DTYPE = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float"
 
 
 def check_launch(
-    asked: Mapping[str, Any], instances: Sequence[Mapping[str, Any]], leftovers: Sequence[Any] | None
+    asked: Mapping[str, Any], instances: Sequence[Mapping[str, Any]], leftovers: Sequence[Mapping[str, Any]] | None
 ) -> list[Check]:
     """All checks of a launch. ``instances`` are those of launch.json, ``leftovers`` those of stages.json."""
     checks = [
@@ -143,11 +143,11 @@ _AGREE = (
 )
 
 
-def _check_leftovers(leftovers: Sequence[Any] | None) -> Check:
+def _check_leftovers(leftovers: Sequence[Mapping[str, Any]] | None) -> Check:
     name = "nothing left after shutdown"
     if leftovers is None:
         return Check(name, "unknown", "the shutdown was not recorded")
     if not leftovers:
         return Check(name, "passed", "no process and no device memory of this trial was left")
-    listed = "; ".join(str(each) for each in leftovers)
+    listed = "; ".join(", ".join(f"{key} {value}" for key, value in each.items()) for each in leftovers)
     return Check(name, "suspect", f"still there: {listed}", "run pdkv doctor --clean before the next study")
