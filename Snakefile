@@ -1,0 +1,28 @@
+# The study, from the config file to the report: `snakemake --cores 1 reports/summary.pdf`.
+#
+# Takes: config/config.yaml, or the one file that --configfile names; --config key=value replaces single keys.
+# Gives: results/ (evidence and tables, docs/artifacts.md says what is in each file) and reports/.
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/read.smk"
+include: "workflow/rules/compare.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        "reports/summary.md",
+        "reports/summary.pdf",
+
+
+# Only what is about to measure asks this machine for GPUs, memory and an engine: results can be read anywhere.
+onstart:
+    if workflow.is_main_process and workflow.local_exec and not workflow.touch:
+        if any(job.rule.name == "measure" for job in workflow.dag.needrun_jobs()):
+            survey_or_exit(study)

@@ -1,0 +1,337 @@
+"""The command ``pdkv``: one thin verb per rule, and the only place that exits.
+
+Each verb imports what it needs when it runs, so that a quick verb starts quickly.
+"""
+
+import argparse
+import io
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pdkv.errors import UserError
+from pdkv.interruption import Interrupted
+
+if TYPE_CHECKING:
+    from pdkv.config import Study
+
+DEFAULT_CONFIG = Path("config/config.yaml")
+ENGINES = Path(".engine")  # embedded engines and the bundled model, beside results/
+WRONG_USE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run one verb. Exit status: 0, 2 for what the user can mend, 128 and the signal's number after one."""
+    _speak_utf8()
+    arguments = _parser().parse_args(argv)
+    try:
+        arguments.run(arguments)
+        sys.stdout.flush()
+    except UserError as error:
+        _exit_with(error)
+    except Interrupted as error:
+        print(f"pdkv: {error}", file=sys.stderr)
+        sys.exit(128 + error.signal_number)
+    except KeyboardInterrupt:
+        print("pdkv: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # the reader of our output has left, e.g. head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(0)
+
+
+def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> "Study":
+    """The validated study of a Snakemake run, or its one message and exit status 2."""
+    from pdkv.config import load_study
+
+    try:
+        if len(configfiles) > 1:
+            names = ", ".join(str(path) for path in configfiles)
+            raise UserError(f"--configfile names {names}", remedy="name one file: a study comes from exactly one")
+        return load_study(_as_typed(configfiles[0]) if configfiles else DEFAULT_CONFIG, dict(overrides))
+    except UserError as error:
+        _exit_with(error)
+
+
+def survey_or_exit(study: "Study") -> None:
+    """Say what a study is about to do on this machine; if it can't, why, and exit status 2."""
+    from pdkv.survey import describe_survey, survey_study
+
+    try:
+        print(describe_survey(survey_study(study, ENGINES)), file=sys.stderr)
+    except UserError as error:
+        _exit_with(error)
+
+
+# ---- verbs: what each rule of the workflow calls -------------------------------------------------------------------
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from pdkv.config import load_study
+    from pdkv.survey import describe_survey, survey_study
+
+    print(describe_survey(survey_study(load_study(arguments.config), ENGINES)))
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    from pdkv.artifacts import write_json
+    from pdkv.plan import plan_trial
+    from pdkv.records import Trial
+    from pdkv.resolve import resolve_engine, resolve_model
+
+    trial = Trial.from_slice(arguments.trial)
+    engine = resolve_engine(trial.engine, ENGINES)
+    write_json(arguments.output, "plan/1", plan_trial(trial, engine, *resolve_model(trial.model, ENGINES)))
+
+
+def _measure(arguments: argparse.Namespace) -> None:
+    started_s = time.monotonic()
+    from pdkv.artifacts import read_json
+    from pdkv.trial import measure_trial
+
+    logging.basicConfig(filename=arguments.log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
+    measure_trial(
+        read_json(arguments.trial / "plan.json", "plan/1"),
+        arguments.trial,
+        attempt=arguments.attempt,
+        position=arguments.position,
+        debris=arguments.log.parent,
+        started_s=started_s,
+    )
+
+
+def _read_launch(arguments: argparse.Namespace) -> None:
+    from pdkv.launch_facts import read_launch
+
+    read_launch(arguments.trial)
+
+
+def _read_warmup(arguments: argparse.Namespace) -> None:
+    from pdkv.warmup_facts import read_warmup
+
+    read_warmup(arguments.trial)
+
+
+def _read_load(arguments: argparse.Namespace) -> None:
+    from pdkv.load_facts import read_load
+
+    read_load(arguments.trial)
+
+
+def _trace_devices(arguments: argparse.Namespace) -> None:
+    from pdkv.utilization import trace_devices
+
+    trace_devices(arguments.trial)
+
+
+def _summarize_cell(arguments: argparse.Namespace) -> None:
+    from pdkv.cell_summary import summarize_cell
+
+    summarize_cell(arguments.trials, arguments.output)
+
+
+def _aggregate(arguments: argparse.Namespace) -> None:
+    from pdkv.aggregate import aggregate
+
+    aggregate(arguments.cells, arguments.parquet, arguments.csv)
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from pdkv.comparison import compare
+
+    compare(arguments.cells, arguments.baseline, arguments.output)
+
+
+def _draw_figures(arguments: argparse.Namespace) -> None:
+    from pdkv.figures import draw_figures
+
+    draw_figures(arguments.cells, arguments.comparisons, arguments.folder)
+
+
+def _write_markdown(arguments: argparse.Namespace) -> None:
+    from pdkv.report_markdown import write_markdown
+
+    write_markdown(arguments.cells, arguments.comparisons, arguments.report, arguments.output)
+
+
+def _write_pdf(arguments: argparse.Namespace) -> None:
+    from pdkv.report_pdf import write_pdf
+
+    write_pdf(arguments.cells, arguments.comparisons, arguments.report, arguments.output)
+
+
+# ---- verbs for people ----------------------------------------------------------------------------------------------
+
+
+def _install_engine(arguments: argparse.Namespace) -> None:
+    from pdkv.engine_env import install_engine
+
+    install_engine(arguments.kind, ENGINES)
+
+
+def _prepare_model(arguments: argparse.Namespace) -> None:
+    from pdkv.bundled_model import prepare_model
+
+    prepare_model(arguments.folder)
+
+
+def _schema(_arguments: argparse.Namespace) -> None:
+    from pdkv.config_schema import StudySection
+
+    print(json.dumps(StudySection.model_json_schema(), indent=2, ensure_ascii=False))
+
+
+def _load(arguments: argparse.Namespace) -> None:
+    from pdkv.load import measure_url
+    from pdkv.load_table import describe_point, read_url_load
+    from pdkv.progress import Progress
+
+    with Progress(arguments.model) as progress:
+        progress.stage("load")
+        record = measure_url(
+            arguments.url,
+            arguments.model,
+            input_tokens=arguments.input_tokens,
+            output_tokens=arguments.output_tokens,
+            requests=arguments.requests,
+            out_dir=arguments.out,
+            concurrency=arguments.concurrency,
+            rate=arguments.request_rate,
+            arrival=arguments.arrival,
+            seed=arguments.seed,
+            timeout_s=arguments.timeout,
+            progress=progress.requests,
+        )
+    print(describe_point(read_url_load(arguments.out, asdict(record.point))))
+
+
+# ---- the command line ----------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pdkv", description="Measure and compare vLLM deployments.")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_study_verbs(verbs)
+    _add_load_verb(verbs)
+    _add_trial_verbs(verbs)
+    _add_result_verbs(verbs)
+    return parser
+
+
+def _add_verb(verbs: Any, name: str, run: Callable[[argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+    verb.set_defaults(run=run)
+    return verb
+
+
+def _add_study_verbs(verbs: Any) -> None:
+    check = _add_verb(verbs, "check", _check, "say what a study would do here, and whether it can")
+    check.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="config file (default: %(default)s)")
+    install = _add_verb(verbs, "install-engine", _install_engine, "make the environment of the embedded engine")
+    install.add_argument("kind", choices=("auto", "cpu", "cuda"), nargs="?", default="auto")
+    prepare = _add_verb(verbs, "prepare-model", _prepare_model, "make the folder of the bundled model")
+    prepare.add_argument("folder", type=Path)
+    _add_verb(verbs, "schema", _schema, "print the JSON schema of config files")
+
+
+def _add_load_verb(verbs: Any) -> None:
+    load = _add_verb(verbs, "load", _load, "load a running server and print what it did")
+    load.add_argument("--url", required=True, help="base URL, e.g. http://127.0.0.1:8000")
+    load.add_argument("--model", required=True, help="the model's name at the server")
+    load.add_argument("--input-tokens", type=_positive(int), required=True, metavar="N")
+    load.add_argument("--output-tokens", type=_positive(int), required=True, metavar="N")
+    level = load.add_mutually_exclusive_group(required=True)
+    level.add_argument("--concurrency", type=_positive(int), metavar="N", help="users, each with one request in flight")
+    level.add_argument(
+        "--request-rate", type=_positive(float), metavar="R", help="requests per second, whatever happens"
+    )
+    load.add_argument("--arrival", choices=("poisson", "constant"), default="poisson", help="with --request-rate")
+    load.add_argument("--requests", type=_positive(int), required=True, metavar="N", help="measured requests")
+    load.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for requests.parquet")
+    load.add_argument("--seed", type=int, help="of the prompts (default: new ones, so that no cached prefix helps)")
+    load.add_argument("--timeout", type=_positive(float), default=600.0, metavar="S", help="per request, in seconds")
+
+
+def _add_trial_verbs(verbs: Any) -> None:
+    plan = _add_verb(verbs, "plan", _plan, "resolve a trial into commands, devices and memory")
+    plan.add_argument("--trial", required=True, metavar="JSON", help="the trial's slice of the config")
+    plan.add_argument("output", type=Path, help="plan.json")
+    measure = _add_verb(verbs, "measure", _measure, "launch, warm and load the servers of a planned trial")
+    measure.add_argument("trial", type=Path, help="folder that holds plan.json")
+    measure.add_argument("--attempt", type=_positive(int), default=1, metavar="N")
+    measure.add_argument("--position", default="", metavar="I/N", help="which trial of how many, for the progress line")
+    measure.add_argument("--log", type=Path, required=True, metavar="FILE")
+    for name, run, text in (
+        ("read-launch", _read_launch, "what the servers resolved"),
+        ("read-warmup", _read_warmup, "whether they were warm"),
+        ("read-load", _read_load, "one row per request, metrics and validity"),
+        ("trace-devices", _trace_devices, "what the devices did"),
+    ):
+        _add_verb(verbs, name, run, text).add_argument("trial", type=Path, help="folder of the trial's evidence")
+
+
+def _add_result_verbs(verbs: Any) -> None:
+    cell = _add_verb(verbs, "summarize-cell", _summarize_cell, "the launches of a cell together")
+    cell.add_argument("output", type=Path, help="cell.json")
+    cell.add_argument("--trials", type=Path, nargs="+", required=True, help="folders of its launches")
+    everything = _add_verb(verbs, "aggregate", _aggregate, "one row for each number of the study")
+    _add_cells(everything, "--parquet", "--csv")
+    compare = _add_verb(verbs, "compare", _compare, "effects between cells, with intervals and verdicts")
+    compare.add_argument("--baseline", nargs=2, required=True, metavar=("MODE", "DTYPE"))
+    _add_cells(compare, "--output")
+    figures = _add_verb(verbs, "draw-figures", _draw_figures, "figures as SVG")
+    _add_cells(figures, "--comparisons", "--folder")
+    for name, run, text in (
+        ("write-markdown", _write_markdown, "the report as Markdown"),
+        ("write-pdf", _write_pdf, "the report as PDF"),
+    ):
+        report = _add_verb(verbs, name, run, text)
+        report.add_argument(
+            "--report", type=json.loads, required=True, metavar="JSON", help="title, language, baseline"
+        )
+        _add_cells(report, "--comparisons", "--output")
+
+
+def _add_cells(verb: argparse.ArgumentParser, *paths: str) -> None:
+    verb.add_argument("cells", type=Path, nargs="+", help="cell.json files in the study's order")
+    for path in paths:
+        verb.add_argument(path, type=Path, required=True)
+
+
+def _positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
+    def convert(text: str) -> int | float:
+        value = kind(text)
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        return value
+
+    convert.__name__ = "whole number" if kind is int else "number"  # argparse says "invalid whole number value"
+    return convert
+
+
+# ---- endings -------------------------------------------------------------------------------------------------------
+
+
+def _exit_with(error: UserError) -> NoReturn:
+    print(f"pdkv: {error}", file=sys.stderr)
+    sys.exit(WRONG_USE)
+
+
+def _as_typed(path: Path) -> Path:
+    """The path as a person would name it from here: Snakemake has made it absolute."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _speak_utf8() -> None:
+    """Whatever the locale says: names and units hold characters that ASCII has not."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")

@@ -1,0 +1,160 @@
+"""The floors of the house, its two wings, and a digest of the source behind each step of the study.
+
+Imports go downward only, and the wing that measures never imports the one that analyses: they meet through files. So
+the source of one step is its module and what that imports within its wing, and a change elsewhere reruns nothing.
+
+Floors 0 and 1 belong to no wing and to no digest: they carry values and do not make any. What they change in a trial
+shows in its config slice.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).parent
+PACKAGE = "pdkv"
+
+Floors = dict[int, tuple[str, ...]]
+
+SHARED: Floors = {
+    0: ("artifacts", "errors", "log_text", "units"),
+    1: (
+        "attempts",
+        "config",
+        "config_messages",
+        "config_schema",
+        "engine_args",
+        "records",
+        "wings",
+        "yaml_source",
+    ),
+}
+MEASURING: Floors = {
+    2: (
+        "control_plane",
+        "evidence",
+        "gpu_visibility",
+        "interruption",
+        "model_shape",
+        "plan",
+        "ports",
+        "process_tree",
+        "progress",
+        "prompts",
+        "trial_folder",
+    ),
+    3: ("client", "cores", "engine", "keeper", "resolve", "router", "scraper", "server_process"),
+    4: ("deployment", "feasibility", "load", "stage_record", "survey", "warmup"),
+    5: ("trial",),
+}
+ANALYSING: Floors = {
+    2: (
+        "checks",
+        "event_stream",
+        "figure_names",
+        "metrics",
+        "pieces",
+        "point_requests",
+        "responses",
+        "sampling",
+        "scrapes",
+        "server_log",
+        "stats",
+        "throughput",
+        "typefaces",
+    ),
+    3: (
+        "launch_checks",
+        "launch_facts",
+        "load_facts",
+        "request_checks",
+        "trace_checks",
+        "transfer_checks",
+        "utilization",
+        "warmup_facts",
+    ),
+    4: ("load_table", "study_results"),
+    5: (),
+}
+COMMAND_LINE: Floors = {6: ("cli", "__main__")}
+WINGS = {"shared": SHARED, "measuring": MEASURING, "analysing": ANALYSING, "command line": COMMAND_LINE}
+
+
+@cache
+def place_of(module: str) -> tuple[str, int] | None:
+    """(wing, floor) of a module by its bare name; None if the house does not know it."""
+    for wing, floors in WINGS.items():
+        for floor, modules in floors.items():
+            if module in modules:
+                return wing, floor
+    return None
+
+
+@cache
+def digest(*steps: str) -> str:
+    """The source of some steps' modules and of all that these import within their wing, as 16 hex digits.
+
+    Blind to comments, docstrings and layout.
+    """
+    total = hashlib.sha256()
+    for module in sorted(_closure(steps)):
+        total.update(f"{module}\n{ast.dump(_parse(module))}\n".encode())
+    return total.hexdigest()[:16]
+
+
+@cache
+def folder_digest(folder: str) -> str:
+    """Every file below a folder of the package (templates), as 16 hex digits."""
+    total = hashlib.sha256()
+    for path in sorted((SOURCE / folder).rglob("*")):
+        if path.is_file():
+            total.update(path.relative_to(SOURCE).as_posix().encode() + b"\n" + path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+@cache
+def imports_of(module: str) -> frozenset[str]:
+    """Bare names of the package's modules that ``module`` imports, inside functions too."""
+    return frozenset(_imports(_parse(module)))
+
+
+def _closure(steps: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    due = list(steps)
+    while due:
+        module = due.pop()
+        place = place_of(module)
+        if module not in found and (place is None or place[0] != "shared"):
+            found.add(module)
+            due += imports_of(module)
+    return found
+
+
+@cache
+def _parse(module: str) -> ast.Module:
+    """The module without comments, layout and docstrings."""
+    tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                node.body = node.body[1:]
+    return tree
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith(f"{PACKAGE}."))
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            if origin in (PACKAGE, "."):
+                yield from (alias.name for alias in node.names if (SOURCE / f"{alias.name}.py").is_file())
+            elif origin.startswith((f"{PACKAGE}.", ".")):
+                yield origin.removeprefix(PACKAGE).lstrip(".").split(".")[0]

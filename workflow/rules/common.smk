@@ -1,0 +1,129 @@
+# Takes: the config file. Gives: the validated study, and what each rule's params need to know of it.
+#
+# Snakemake's own reading of the config is left aside: it lets the later of two equal keys win and merges files into
+# each other. A study comes from exactly one file.
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from pdkv.attempts import attempt_due
+from pdkv.cli import study_or_exit, survey_or_exit
+from pdkv.figure_names import ecdf_figure, metrics_figure, trace_figure
+from pdkv.wings import digest, folder_digest
+
+study = study_or_exit(
+    workflow.config_settings.configfiles, workflow.config_settings.config
+)
+trials = {trial.name: trial for trial in study.trials()}
+slices = {name: trial.to_slice() for name, trial in trials.items()}
+positions = {name: number for number, name in enumerate(trials, 1)}
+attempts = {name: attempt_due(Path("results", name, "stages.json")) for name in trials}
+
+
+# `pdkv` is the one of this Python, whether or not its environment is activated. It replaces the shell (exec), so that a
+# signal for the job reaches it. The thread limits that Snakemake derives from --cores are no part of the study.
+PREFIX = (
+    "set -euo pipefail; "
+    "unset OMP_NUM_THREADS GOTO_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS; "
+    f'pdkv() {{ exec {shlex.quote(sys.executable)} -P -m pdkv "$@"; }}; '
+)
+shell.prefix(PREFIX.replace("{", "{{").replace("}", "}}"))
+
+CELL = "results/{workload}/{mode}/{dtype}"
+TRIAL = f"{CELL}/r{{repeat}}"
+BUNDLED_MODEL = ".engine/models/bundled/config.json"
+
+
+wildcard_constraints:
+    workload="|".join(re.escape(workload.id) for workload in study.workloads),
+    mode="|".join(re.escape(mode.id) for mode in study.modes),
+    dtype="|".join(re.escape(dtype.id) for dtype in study.dtypes),
+    repeat="|".join(str(repeat) for repeat in range(1, study.repeats + 1)),
+
+
+def trial_name(wildcards):
+    """The one key by which everything about a trial is looked up: nothing is decoded from a wildcard."""
+    return "{0.workload}/{0.mode}/{0.dtype}/r{0.repeat}".format(wildcards)
+
+
+def all_cores():
+    """Every core that Snakemake may use here; on a cluster, where it need not know, the profile says how many."""
+    return workflow.resource_settings.cores or 1
+
+
+def bundled_model():
+    """The model as an input where the study serves it. Its age says nothing: it is made once."""
+    return [ancient(BUNDLED_MODEL)] if study.model.name == "bundled" else []
+
+
+def launches(pattern):
+    """Files of all launches of a cell."""
+    return expand(pattern, repeat=range(1, study.repeats + 1), allow_missing=True)
+
+
+def cells(pattern):
+    """Files of all cells, in the order of the study's tables."""
+    return [pattern.format(workload=w, mode=m, dtype=d) for w, m, d in study.cells()]
+
+
+def all_trials(pattern):
+    """Files of all launches of all cells."""
+    return [
+        pattern.format(workload=w, mode=m, dtype=d, repeat=r)
+        for w, m, d in study.cells()
+        for r in range(1, study.repeats + 1)
+    ]
+
+
+def figures():
+    """Every figure of the study, with what Snakemake's own report says about it."""
+    return [
+        figure
+        for workload in study.workloads
+        for figure in level_figures(workload) + mode_figures(workload)
+    ]
+
+
+def level_figures(workload):
+    return [
+        described_figure(
+            path(workload.id, number),
+            kind,
+            {"workload": workload.id, "load": point.label},
+        )
+        for number, point in enumerate(workload.points)
+        for kind, path in (("metrics", metrics_figure), ("ecdf", ecdf_figure))
+    ]
+
+
+def mode_figures(workload):
+    return [
+        described_figure(
+            trace_figure(workload.id, mode.id),
+            "trace",
+            {"workload": workload.id, "mode": mode.id},
+        )
+        for mode in study.modes
+    ]
+
+
+def described_figure(path, kind, labels):
+    return report(
+        f"reports/figures/{path}",
+        category="Figures",
+        caption=f"../report/{kind}.rst",
+        labels={"figure": kind, **labels},
+    )
+
+
+def report_settings():
+    """What the report needs to know of the config."""
+    baseline = {"mode": study.baseline_mode, "dtype": study.baseline_dtype}
+    settings = {
+        "title": study.report.title,
+        "language": study.report.language,
+        "baseline": baseline,
+    }
+    return json.dumps(settings, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,39 @@
+# Takes: cell.json of every cell. Gives: the summary of all numbers, and the effects between cells with their intervals.
+
+
+localrules:
+    aggregate,
+    compare,
+
+
+rule aggregate:
+    input:
+        cells=cells(f"{CELL}/cell.json"),
+    output:
+        parquet="results/summary.parquet",
+        csv="results/summary.csv",
+    log:
+        "results/logs/aggregate.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        source=digest("aggregate"),
+    shell:
+        "pdkv aggregate {input.cells:q} --parquet {output.parquet:q} --csv {output.csv:q} 2> {log:q}"
+
+
+rule compare:
+    input:
+        cells=cells(f"{CELL}/cell.json"),
+        requests=all_trials(f"{TRIAL}/requests.parquet"),
+    output:
+        "results/comparisons.csv",
+    log:
+        "results/logs/compare.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        source=digest("comparison"),
+        baseline=[study.baseline_mode, study.baseline_dtype],
+    shell:
+        "pdkv compare {input.cells:q} --baseline {params.baseline:q} --output {output:q} 2> {log:q}"

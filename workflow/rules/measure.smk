@@ -1,0 +1,68 @@
+# Takes: each trial's slice of the config. Gives: plan.json and the raw evidence of its one launch.
+#
+# A trial is measured again if its slice or the source of the measuring wing changed, or if it failed: never because a
+# file became newer. A server that fails is a result and no error of the job (docs/decisions/0002).
+
+
+localrules:
+    prepare_model,
+    plan_server,
+
+
+rule prepare_model:
+    output:
+        BUNDLED_MODEL,
+    log:
+        "results/logs/prepare_model.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+    shell:
+        "pdkv prepare-model {params.folder:q} 2> {log:q}"
+
+
+rule plan_server:
+    input:
+        bundled_model(),
+    output:
+        f"{TRIAL}/plan.json",
+    log:
+        f"{TRIAL}/logs/plan_server.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        trial=lambda wildcards: slices[trial_name(wildcards)],
+        source=digest("plan", "resolve"),
+    shell:
+        "pdkv plan --trial {params.trial:q} {output:q} 2> {log:q}"
+
+
+rule measure:
+    input:
+        bundled_model(),
+        plan=ancient(f"{TRIAL}/plan.json"),
+    output:
+        stages=f"{TRIAL}/stages.json",
+        sends=f"{TRIAL}/sends.parquet",
+        events=f"{TRIAL}/events.parquet",
+        samples=f"{TRIAL}/samples.parquet",
+        scrapes=f"{TRIAL}/scrapes.jsonl",
+        server=directory(f"{TRIAL}/server"),
+    log:
+        f"{TRIAL}/logs/measure.log",
+    # Repeat by repeat, each in its seeded order.
+    priority: lambda wildcards: len(trials) - positions[trial_name(wildcards)] + 1
+    conda:
+        "../../envs/pipeline.yaml"
+    # Nothing runs beside a measurement on the same machine.
+    threads: all_cores()
+    resources:
+        position=lambda wildcards: f"{positions[trial_name(wildcards)]}/{len(trials)}",
+    params:
+        trial=lambda wildcards: slices[trial_name(wildcards)],
+        source=digest("plan", "resolve", "trial", "keeper"),
+        attempt=lambda wildcards: attempts[trial_name(wildcards)],
+        folder=subpath(output.stages, parent=True),
+    shell:
+        "pdkv measure {params.folder:q} --attempt {params.attempt} --position {resources.position:q} --log {log:q}"
