@@ -1,0 +1,185 @@
+"""From a trial to commands, environments and estimates, without starting anything."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pdkv.config import load_study
+from pdkv.errors import UserError
+from pdkv.feasibility import Host, estimate_seconds, find_obstacles
+from pdkv.model_shape import UNKNOWN, ModelShape, read_model_shape
+from pdkv.plan import ResolvedEngine, plan_trial, token_range
+
+CPU = ResolvedEngine("cpu", "cpu", ("python", "-m", "vllm"), "python", ("router",))
+CUDA = ResolvedEngine("cuda", "cuda", ("python", "-m", "vllm"), "python", ("router",))
+LLAMA_8B = ModelShape(8_030_000_000, 32, 8, 128, 128_256, 131_072)
+STUDY = """\
+model: {model}
+workloads:
+  w: {{input_tokens: 128, output_tokens: 16, concurrency: [2, 4], request_rate: [0.5], requests: 20, max_model_len: 512}}
+modes: {modes}
+dtypes: [{dtype}]
+"""
+
+
+def make_plan(tmp_path: Path, modes: str, *, engine=CPU, dtype="bf16", model="bundled", more="", shape=UNKNOWN):
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY.format(modes=modes, dtype=dtype, model=model) + more)
+    trial = load_study(path).trials()[0]
+    return trial, plan_trial(trial, engine, "/models/m", shape)
+
+
+def argument(plan, flag: str, instance: int = 0) -> str | None:
+    argv = plan["instances"][instance]["argv"]
+    return argv[argv.index(flag) + 1] if flag in argv else None
+
+
+def test_default_leaves_chunking_to_the_engine_and_fixes_all_else(tmp_path):
+    _, plan = make_plan(tmp_path, "[default]")
+    argv = plan["instances"][0]["argv"]
+    assert argv[:5] == ["python", "-m", "vllm", "serve", "/models/m"]
+    assert not any("chunked" in word for word in argv)
+    assert "--no-enable-prefix-caching" in argv
+    assert argument(plan, "--max-num-batched-tokens") == "2048"
+    assert argument(plan, "--kv-cache-dtype") == "auto"
+    assert plan["router"] is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "flag"), [("chunked", "--enable-chunked-prefill"), ("unchunked", "--no-enable-chunked-prefill")]
+)
+def test_chunking_is_the_only_difference_between_modes(tmp_path, mode, flag):
+    _, default = make_plan(tmp_path, "[default]")
+    _, other = make_plan(tmp_path, f"[{mode}]")
+    assert set(other["instances"][0]["argv"]) - set(default["instances"][0]["argv"]) == {flag}
+
+
+def test_token_budget_holds_the_longest_prompt(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY.format(modes="[unchunked]", dtype="bf16", model="bundled").replace("512", "8192"))
+    assert load_study(path).trials()[0].engine.token_budget == 8192
+
+
+def test_disaggregated_mode_gives_each_role_its_connector_ports_and_router(tmp_path):
+    _, plan = make_plan(tmp_path, "[2p1d]", dtype="fp8_e4m3")
+    assert [i["name"] for i in plan["instances"]] == ["prefill-0", "prefill-1", "decode-0"]
+    transfers = [json.loads(argument(plan, "--kv-transfer-config", i)) for i in range(3)]
+    assert [t["kv_role"] for t in transfers] == ["kv_producer", "kv_producer", "kv_consumer"]
+    assert {t["kv_buffer_device"] for t in transfers} == {"cpu"}
+    assert all(i["env"]["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "{kv_port}" for i in plan["instances"])
+    router = plan["router"]["argv"]
+    assert router.count("--prefill") == 2 and router.count("--decode") == 1
+    assert "{url:decode-0}" in router and "--vllm-pd-disaggregation" in router
+
+
+def test_connector_by_name_with_its_own_settings(tmp_path):
+    connector = "{name: MooncakeConnector, config: {kv_role: kv_both, kv_connector_extra_config: {n: 4}}}"
+    modes = f"{{1p1d: {{kv_connector: {connector}}}}}"
+    _, plan = make_plan(tmp_path, modes, engine=CUDA)
+    transfer = json.loads(argument(plan, "--kv-transfer-config"))
+    assert transfer["kv_connector"] == "MooncakeConnector"
+    assert transfer["kv_role"] == "kv_both"
+    assert transfer["kv_connector_extra_config"] == {"n": 4}
+    assert not any("NIXL" in name for name in plan["instances"][0]["env"])
+
+
+def test_replicas_stand_behind_the_same_router(tmp_path):
+    _, plan = make_plan(tmp_path, "[2x]")
+    assert [i["role"] for i in plan["instances"]] == ["replica", "replica"]
+    assert plan["router"]["argv"][-3:] == ["--worker-urls", "{url:replica-0}", "{url:replica-1}"]
+
+
+def test_arguments_of_engine_mode_and_role_in_that_order(tmp_path):
+    modes = (
+        "{1p1d: {args: {max_num_seqs: 8}, decode_args: {max_num_seqs: 16, enable_expert_parallel: true}, env: {A: b}}}"
+    )
+    _, plan = make_plan(
+        tmp_path, modes, more="engine: {kind: cpu, args: {max_num_seqs: 4, seed: 1}, env: {A: a, C: d}}\n"
+    )
+    assert (argument(plan, "--max-num-seqs", 0), argument(plan, "--max-num-seqs", 1)) == ("8", "16")
+    assert "--enable-expert-parallel" in plan["instances"][1]["argv"]
+    assert argument(plan, "--seed") == "1"
+    assert plan["instances"][0]["env"]["A"] == "b" and plan["instances"][0]["env"]["C"] == "d"
+
+
+def test_gpus_per_instance_by_tensor_parallelism(tmp_path):
+    _, plan = make_plan(tmp_path, "{1p1d: {tensor_parallel_size: 2}}", engine=CUDA)
+    assert [i["gpus"] for i in plan["instances"]] == [2, 2]
+    assert "--enforce-eager" not in plan["instances"][0]["argv"]
+
+
+def test_points_carry_ramp_and_drain(tmp_path):
+    _, plan = make_plan(tmp_path, "[default]")
+    assert [(p["point"], p["arrival"], p["ramp"], p["requests"], p["drain"]) for p in plan["points"]] == [
+        (0, "closed", 2, 20, 1),
+        (1, "closed", 4, 20, 3),
+        (2, "poisson", 2, 20, 2),
+    ]
+
+
+def test_endpoint_is_asked_for_nothing(tmp_path):
+    _, plan = make_plan(tmp_path, "{live: {endpoint: 'http://127.0.0.1:8000'}}")
+    assert plan["instances"] == [] and plan["router"] is None
+    assert plan["endpoint"] == "http://127.0.0.1:8000"
+    assert set(plan["asked"].values()) == {None}
+
+
+def test_memory_of_a_model_that_is_known(tmp_path):
+    _, plan = make_plan(tmp_path, "[1p1d]", engine=CUDA, dtype="fp8", shape=LLAMA_8B)
+    memory = plan["memory"]
+    assert memory["weights_bytes"] == 16_060_000_000
+    assert memory["kv_bytes_per_token"] == 2 * 32 * 8 * 128
+    assert memory["kv_bytes_needed"] == memory["kv_bytes_per_token"] * 4 * (128 + 16)
+    assert memory["total_bytes"] == 2 * memory["weights_bytes"] + memory["kv_bytes_needed"]
+
+
+def test_max_model_len_beyond_the_model_is_refused(tmp_path):
+    with pytest.raises(UserError, match="more than the model's 256 positions"):
+        make_plan(tmp_path, "[default]", shape=ModelShape(1, 1, 1, 1, 100, 256))
+
+
+def test_shape_of_an_8b_model_counts_its_parameters(tmp_path):
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {
+                "hidden_size": 4096,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 8,
+                "intermediate_size": 14336,
+                "vocab_size": 128256,
+                "max_position_embeddings": 131072,
+            }
+        )
+    )
+    shape = read_model_shape(tmp_path)
+    assert shape.parameters == 8_030_261_248  # the published count of Llama 3.1 8B
+    assert shape.head_dim == 128
+    assert read_model_shape(tmp_path / "nowhere") == UNKNOWN
+
+
+@pytest.mark.parametrize("vocabulary", [None, 20, 1000, 49_152, 128_256])
+def test_token_range_lies_inside_the_vocabulary(vocabulary):
+    low, high = token_range(vocabulary)
+    assert 0 < low < high <= (vocabulary or 30_000)
+
+
+def test_obstacles_name_the_cell_and_the_remedy(tmp_path):
+    trial, plan = make_plan(tmp_path, "{1p1d: {tensor_parallel_size: 2}}", engine=CUDA, shape=LLAMA_8B)
+    assert find_obstacles(trial, plan, Host(8, 2**40, (80 * 2**30,) * 4)) == []
+    [few] = find_obstacles(trial, plan, Host(8, 2**40, (80 * 2**30,) * 2))
+    assert few.startswith("w/1p1d/bf16: needs 4 GPUs, 2 are visible")
+    [small] = find_obstacles(trial, plan, Host(8, 2**40, (8 * 2**30,) * 4))
+    assert "for weights on each GPU" in small and "tensor_parallel_size" in small
+
+    trial, plan = make_plan(tmp_path, "[1p1d]", shape=LLAMA_8B)
+    assert "needs 2 cores" in find_obstacles(trial, plan, Host(1, 2**40, ()))[0]
+    assert "this machine has 16.0 GiB" in find_obstacles(trial, plan, Host(8, 16 * 2**30, ()))[0]
+
+
+def test_unknown_sizes_are_no_obstacle(tmp_path):
+    trial, plan = make_plan(tmp_path, "[1p1d]", engine=CUDA)
+    assert plan["memory"]["total_bytes"] is None
+    assert find_obstacles(trial, plan, Host(8, 2**30, (None, None))) == []
+    assert estimate_seconds(trial, plan) > 0
