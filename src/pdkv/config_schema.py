@@ -46,13 +46,19 @@ def _or_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
-def _keyed(key: str) -> BeforeValidator:
+def _keyed(key: str, section: Any) -> BeforeValidator:
     """A bare string is short for ``{key: string}``."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+    return BeforeValidator(
+        lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=section | str
+    )
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
 Number = Annotated[float, BeforeValidator(_number)]
+Users = Annotated[Whole, Field(ge=1, le=65536)]
+Rate = Annotated[Number, Field(gt=0, le=1e6)]
+Texts = Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=list[str] | str)]
+Arguments = Annotated[ScalarArgs, BeforeValidator(_or_empty, json_schema_input_type=ScalarArgs | None)]
 
 
 class _Section(BaseModel):
@@ -75,12 +81,10 @@ class EngineSection(_Section):
 
     kind: Literal["auto", "cpu", "cuda", "custom"] = Field("auto", description="auto, cpu, cuda or custom")
     python: str | None = Field(None, description="a Python that has vLLM")
-    command: Annotated[list[str], BeforeValidator(_listed)] = Field(
+    command: Texts = Field(
         default_factory=list, description='what stands for "vllm", e.g. apptainer exec --nv vllm.sif vllm'
     )
-    args: Annotated[ScalarArgs, BeforeValidator(_or_empty)] = Field(
-        default_factory=dict, description="vLLM arguments for every mode, e.g. {max_num_seqs: 64}"
-    )
+    args: Arguments = Field(default_factory=dict, description="vLLM arguments for every mode, e.g. {max_num_seqs: 64}")
     env: dict[str, str] = Field(default_factory=dict, description="environment variables, as strings")
     token_budget: Whole | None = Field(None, ge=16, le=1_048_576, description="a whole number, at least 16")
     kv_cache_gib: Whole = Field(1, ge=1, le=4096, description="a whole number of GiB, at least 1 (CPU engine)")
@@ -92,10 +96,10 @@ class WorkloadSection(_Section):
 
     input_tokens: Whole = Field(ge=1, le=10_000_000, description="a whole number of tokens, at least 1")
     output_tokens: Whole = Field(ge=1, le=10_000_000, description="a whole number of tokens, at least 1")
-    concurrency: Annotated[list[Annotated[Whole, Field(ge=1, le=65536)]], BeforeValidator(_listed)] = Field(
+    concurrency: Annotated[list[Users], BeforeValidator(_listed, json_schema_input_type=list[Users] | Users)] = Field(
         default_factory=list, description="whole numbers from 1 to 65536"
     )
-    request_rate: Annotated[list[Annotated[Number, Field(gt=0, le=1e6)]], BeforeValidator(_listed)] = Field(
+    request_rate: Annotated[list[Rate], BeforeValidator(_listed, json_schema_input_type=list[Rate] | Rate)] = Field(
         default_factory=list, description="requests per second, above 0"
     )
     arrival: Literal["poisson", "constant"] = Field("poisson", description="poisson or constant (with request_rate)")
@@ -132,22 +136,20 @@ class ModeSection(_Section):
     replicas: Whole | None = Field(None, ge=1, le=64, description="a whole number of replicas")
     chunked_prefill: bool | None = Field(None, description="true or false")
     tensor_parallel_size: Whole = Field(1, ge=1, le=64, description="a whole number of GPUs per instance")
-    args: Annotated[ScalarArgs, BeforeValidator(_or_empty)] = Field(
-        default_factory=dict, description="vLLM arguments, e.g. {max_num_seqs: 8}"
-    )
-    prefill_args: Annotated[ScalarArgs, BeforeValidator(_or_empty)] = Field(
-        default_factory=dict, description="vLLM arguments of the prefill instances"
-    )
-    decode_args: Annotated[ScalarArgs, BeforeValidator(_or_empty)] = Field(
-        default_factory=dict, description="vLLM arguments of the decode instances"
-    )
+    args: Arguments = Field(default_factory=dict, description="vLLM arguments, e.g. {max_num_seqs: 8}")
+    prefill_args: Arguments = Field(default_factory=dict, description="vLLM arguments of the prefill instances")
+    decode_args: Arguments = Field(default_factory=dict, description="vLLM arguments of the decode instances")
     env: dict[str, str] = Field(default_factory=dict, description="environment variables, as strings")
-    kv_connector: Annotated[KvConnectorSection, _keyed("name")] = Field(
+    kv_connector: Annotated[KvConnectorSection, _keyed("name", KvConnectorSection)] = Field(
         default_factory=lambda: KvConnectorSection.model_validate({}), description="a name, or {name, config}"
     )
     endpoint: str | None = Field(
         None, pattern=r"^http://[^\s]+$", description="the http:// address of a running server"
     )
+
+
+ModeSettings = Annotated[ModeSection, BeforeValidator(_or_empty, json_schema_input_type=ModeSection | None)]
+_MODE_NAMES = BeforeValidator(_named, json_schema_input_type=dict[str, ModeSettings] | list[str])
 
 
 class LimitsSection(_Section):
@@ -185,21 +187,19 @@ class ReportSection(_Section):
 class StudySection(_Section):
     """A whole config file."""
 
-    model: Annotated[ModelSection, _keyed("name")] = Field(
+    model: Annotated[ModelSection, _keyed("name", ModelSection)] = Field(
         default_factory=lambda: ModelSection.model_validate({}),
         description="bundled, a folder, a hub id, or {name, load_format}",
     )
-    engine: Annotated[EngineSection, _keyed("kind")] = Field(
+    engine: Annotated[EngineSection, _keyed("kind", EngineSection)] = Field(
         default_factory=lambda: EngineSection.model_validate({}),
         description="auto, cpu, cuda, or {python}, or {command}",
     )
     workloads: dict[str, WorkloadSection] = Field(min_length=1, description="at least one workload by name")
-    modes: Annotated[dict[str, Annotated[ModeSection, BeforeValidator(_or_empty)]], BeforeValidator(_named)] = Field(
+    modes: Annotated[dict[str, ModeSettings], _MODE_NAMES] = Field(
         min_length=1, description="at least one mode: a list of names, or settings by name"
     )
-    dtypes: Annotated[list[str], BeforeValidator(_listed)] = Field(
-        min_length=1, description="a list of fp16, bf16, fp8, fp8_e4m3, fp8_e5m2"
-    )
+    dtypes: Texts = Field(min_length=1, description="a list of fp16, bf16, fp8, fp8_e4m3, fp8_e5m2")
     repeats: Whole = Field(1, ge=1, le=1000, description="a whole number of launches per cell, at least 1")
     seed: Whole = Field(0, ge=0, le=2**31, description="a whole number")
     load: LoadSection = Field(
