@@ -12,16 +12,22 @@ and ``/metrics`` are there as far as a load needs them.
 """
 
 import argparse
+import contextlib
 import heapq
 import itertools
 import json
+import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 KEEP_ALIVE = b": keep-alive\n\n"
 HEAD = b"HTTP/1.1 200 OK\r\nserver: golden\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -399,6 +405,32 @@ class GoldenServer:
         body = text.encode()
         head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
         self.write(connection, head.encode() + body)
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A golden server in a process of its own."""
+
+    url: str
+    process: "subprocess.Popen[str]"
+
+    def truth(self) -> dict[str, dict[str, Any]]:
+        with urllib.request.urlopen(f"{self.url}/truth", timeout=10) as answer:
+            return dict(json.load(answer))
+
+
+@contextlib.contextmanager
+def running(*arguments: str, cores: set[int] | None = None) -> Iterator[RunningServer]:
+    """Start ``python golden_server.py *arguments`` on a free port, and end it with the block."""
+    command = [sys.executable, __file__, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if cores:
+                os.sched_setaffinity(process.pid, cores)
+            assert process.stdout
+            yield RunningServer(f"http://127.0.0.1:{int(process.stdout.readline())}", process)
+        finally:
+            process.terminate()
 
 
 def main() -> None:

@@ -117,8 +117,8 @@ def run_point(
     try:
         with _without_garbage_collection():
             return _run_until_stopped(load())
-    except* UserError as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as group:  # of tasks within tasks; the first fault is what the caller can use
+        raise _first_of(group) from None
 
 
 class _Requests:
@@ -212,6 +212,11 @@ async def _open_loop(client: Client, source: _Requests, _ramp_interval_s: float)
                 await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)  # the loop's timers count whole milliseconds
             if upcoming := source.next(None, due_s):
                 sends.create_task(send(*upcoming))
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 async def _report(progress: Progress, source: _Requests) -> None:
