@@ -93,6 +93,17 @@ def answer(function: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
+def used_memory(nvml: Nvml, handle: Any) -> int:
+    """Bytes in use on a device, without what the driver reserves for itself where the driver tells the two apart.
+
+    Raises ``pynvml.NVMLError`` where the device does not say.
+    """
+    try:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2).used)
+    except pynvml.NVMLError:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
 def _find_by_uuid(gpus: list[Gpu], entry: str) -> Gpu | None:
     fitting = [gpu for gpu in gpus if gpu.uuid == entry] or [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
     if len(fitting) > 1:

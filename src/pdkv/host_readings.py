@@ -1,0 +1,155 @@
+"""One reading of the host through psutil: how busy each core is, and what each of our process trees uses.
+
+Both come from counters that the kernel keeps in steps of 10 ms, so a single sample at 10 Hz is good to about 0.1;
+nothing is lost between samples, and means over a second or more are good to 0.01.
+"""
+
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+# Looking for new processes walks over all of them: at most once a second, and never more than this share of the time.
+SCAN_EVERY_S = 1.0
+MAX_SCAN_SHARE = 0.02
+
+Row = dict[str, Any]
+
+
+class CoreReader:
+    """Utilisation of the cores ``cores`` (by the kernel's numbers) since the reading before."""
+
+    def __init__(self, cores: Collection[int]) -> None:
+        self._cores = set(cores)
+        self._before = self._read_counters()
+
+    def read(self) -> list[Row]:
+        """One row per core; ``util`` is None where the counters have not moved since the reading before."""
+        now = self._read_counters()
+        rows = []
+        for core, (busy, total) in now.items():
+            busy_before, total_before = self._before.get(core, (busy, total))
+            passed = total - total_before
+            util = min(1.0, max(0.0, busy - busy_before) / passed) if passed > 0 else None
+            rows.append({"device": f"cpu{core}", "kind": "core", "util": util})
+        self._before = now
+        return rows
+
+    def _read_counters(self) -> dict[int, tuple[float, float]]:
+        """(busy, total) seconds of each core. Time stolen by the hypervisor is neither idle nor used by this host."""
+        times = psutil.cpu_times(percpu=True)
+        counters = {}
+        for core, each in zip(_online_cores(len(times)), times, strict=True):
+            if core in self._cores:
+                busy = each.user + each.nice + each.system + each.irq + each.softirq
+                counters[core] = (busy, busy + each.idle + each.iowait + each.steal)
+        return counters
+
+
+@dataclass
+class _Member:
+    process: psutil.Process
+    root: int
+    cpu_s: float
+
+
+class ProcessTrees:
+    """CPU time and resident memory of processes together with their descendants.
+
+    A process belongs to the nearest watched ancestor, so trees never overlap even if one root started another; it
+    stays with its tree when its parent dies. A new process is counted from when it is found (at most a second late).
+    """
+
+    def __init__(self) -> None:
+        self._roots: dict[int, tuple[str, str | None]] = {}
+        self._members: dict[int, _Member] = {}
+        self._read_s = time.monotonic()
+        self._scan_due_s = 0.0
+
+    def watch(self, pid: int, instance: str, role: str | None) -> None:
+        """Give rows for ``pid`` and its descendants from the reading on that follows the next :meth:`refresh`."""
+        self._roots[pid] = (instance, role)
+        self._scan_due_s = 0.0
+
+    def refresh(self) -> None:
+        """Look for new members of the trees, if that is due."""
+        began_s = time.monotonic()
+        if self._roots and began_s >= self._scan_due_s:
+            self._find_members()
+            ended_s = time.monotonic()
+            self._scan_due_s = ended_s + max(SCAN_EVERY_S, (ended_s - began_s) / MAX_SCAN_SHARE)
+
+    def read(self) -> list[Row]:
+        """One row per tree that has a living process: CPU seconds per second, and the sum of resident memory.
+
+        Memory that processes of a tree share is counted in each of them.
+        """
+        now_s = time.monotonic()
+        elapsed_s = now_s - self._read_s
+        self._read_s = now_s
+        used, memory = self._read_members()
+        rows = []
+        for root, mem_bytes in memory.items():
+            instance, role = self._roots[root]
+            row = {"device": f"pid:{root}", "kind": "process", "instance": instance, "role": role}
+            rows.append({**row, "util": used[root] / elapsed_s, "mem_bytes": mem_bytes})
+        return rows
+
+    def _read_members(self) -> tuple[dict[int, float], dict[int, int]]:
+        """CPU seconds since the reading before, and resident bytes, by root."""
+        used: dict[int, float] = {}
+        memory: dict[int, int] = {}
+        for pid, member in list(self._members.items()):
+            try:
+                cpu_s, rss = _cpu_seconds(member.process), member.process.memory_info().rss
+            except psutil.Error:
+                del self._members[pid]
+                continue
+            used[member.root] = used.get(member.root, 0.0) + max(0.0, cpu_s - member.cpu_s)
+            memory[member.root] = memory.get(member.root, 0) + rss
+            member.cpu_s = cpu_s
+        return used, memory
+
+    def _find_members(self) -> None:
+        """Look for descendants of the roots among all processes."""
+        processes: dict[int, tuple[psutil.Process, int]] = {}
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                processes[process.pid] = (process, process.ppid())
+        order = {root: number for number, root in enumerate(self._roots)}
+        for pid, (process, _) in processes.items():
+            root = self._nearest_root(pid, processes)
+            member = self._members.get(pid)
+            if member is not None and member.process == process:
+                # An orphan keeps its root; one that was found before its own root was watched goes over to that.
+                if root is not None and order[root] > order[member.root]:
+                    member.root = root
+            elif root is not None:
+                with suppress(psutil.Error):
+                    self._members[pid] = _Member(process, root, _cpu_seconds(process))
+
+    def _nearest_root(self, pid: int, processes: dict[int, tuple[psutil.Process, int]]) -> int | None:
+        while pid not in self._roots:
+            if pid not in processes:
+                return None
+            pid = processes[pid][1]
+        return pid
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _online_cores(count: int) -> list[int]:
+    """The kernel's numbers of the ``count`` cores that are online, which may have gaps."""
+    numbers: list[int] = []
+    with suppress(OSError, ValueError):
+        for part in Path("/sys/devices/system/cpu/online").read_text(encoding="ascii").strip().split(","):
+            first, _, last = part.partition("-")
+            numbers += range(int(first), int(last or first) + 1)
+    return numbers if len(numbers) == count else list(range(count))
