@@ -5,14 +5,15 @@ Speaks HTTP/1.1 with chunked server-sent events as vLLM's ``/v1/completions`` do
 SIGTERM. A request chooses its scenario by the last part of its model name (``golden/hang``), by the header
 ``x-golden``, or else gets that of ``--scenario``; the names are the keys of ``SCENARIOS``.
 
-``GET /truth`` answers ``{request id: {"received_s", "prompt_tokens", "token_s": [...], "token_n": [...]}}`` in
-monotonic seconds, each token's time taken just before the write that carries its event's last byte. The request id is
-the header ``x-request-id`` or ``golden-N``; it is the ``id`` of every event. ``/health``, ``/v1/models``, ``/version``
-and ``/metrics`` are there as far as a load needs them.
+``GET /truth`` answers, by request id, ``{"received_s", "prompt_tokens", "prompt" (a digest), "token_s": [...],
+"token_n": [...]}`` in monotonic seconds, each token's time taken just before the write that carries its event's last
+byte. The request id is the header ``x-request-id`` or ``golden-N``; it is the ``id`` of every event. ``/health``,
+``/v1/models``, ``/version`` and ``/metrics`` are there as far as a load needs them.
 """
 
 import argparse
 import contextlib
+import hashlib
 import heapq
 import itertools
 import json
@@ -152,7 +153,11 @@ def pings(ask: Ask) -> Iterator[Step]:
 def crlf(ask: Ask) -> Iterator[Step]:
     """Token events with CRLF line ends."""
     for step in steady(ask):
-        yield step if not step.tokens else Step(step.at_s, chunk(ask.event().replace(b"\n", b"\r\n")), 1)
+        event = step.data.partition(b"
+")[2][:-2]
+        yield Step(step.at_s, chunk(event.replace(b"
+", b"
+")), 1) if step.tokens else step
 
 
 def error_midway(ask: Ask) -> Iterator[Step]:
@@ -359,7 +364,8 @@ class GoldenServer:
             self.prefill_free_s = max(now, self.prefill_free_s) + self.options.ttft_s
             ask.ttft_s = self.prefill_free_s - now
         truth: dict[str, list[float]] = {"token_s": [], "token_n": []}
-        self.truth[name] = {"received_s": now, "prompt_tokens": ask.prompt_tokens, **truth}
+        digest = hashlib.sha256(repr(prompt).encode()).hexdigest()[:16]
+        self.truth[name] = {"received_s": now, "prompt_tokens": ask.prompt_tokens, "prompt": digest, **truth}
         self.tokens["prompt"] += ask.prompt_tokens
         self.enqueue(connection, script(ask), now, truth)
 
@@ -417,6 +423,10 @@ class RunningServer:
     def truth(self) -> dict[str, dict[str, Any]]:
         with urllib.request.urlopen(f"{self.url}/truth", timeout=10) as answer:
             return dict(json.load(answer))
+
+    def prompts(self) -> list[str]:
+        """A digest of each prompt, in order of receipt."""
+        return [str(told["prompt"]) for told in self.truth().values()]
 
 
 @contextlib.contextmanager
