@@ -153,11 +153,8 @@ def pings(ask: Ask) -> Iterator[Step]:
 def crlf(ask: Ask) -> Iterator[Step]:
     """Token events with CRLF line ends."""
     for step in steady(ask):
-        event = step.data.partition(b"
-")[2][:-2]
-        yield Step(step.at_s, chunk(event.replace(b"
-", b"
-")), 1) if step.tokens else step
+        event = step.data.partition(b"\r\n")[2][:-2]
+        yield Step(step.at_s, chunk(event.replace(b"\n", b"\r\n")), 1) if step.tokens else step
 
 
 def error_midway(ask: Ask) -> Iterator[Step]:
