@@ -3,7 +3,7 @@
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class Deployment:
     endpoint: str | None = None
     client_cores: list[int] | None = None
     mark: str = ""
+    bindings: list[dict[str, Any]] = field(default_factory=list)
     _started: list[ServerProcess] = field(default_factory=list)
 
     @classmethod
@@ -48,17 +49,21 @@ class Deployment:
         router = place_router(plan, instances, log_folder, ports, mark)
         return cls(model, instances, router, None, client_cores, mark)
 
-    def launch(self, timeout_s: float) -> None:
-        """Start all instances at the same time, then the router; return when all have answered.
+    def start(self) -> None:
+        """Start all instances at the same time. Whatever was started runs until :meth:`stop`."""
+        self._start([instance.server for instance in self.instances])
 
-        Raises :class:`StageFailed`; what was started then still runs until :meth:`stop`.
+    def await_ready(self, timeout_s: float, while_waiting: Callable[[], None] = lambda: None) -> None:
+        """Return when every instance, and then the router before them, has answered.
+
+        Instances are moved to their cores before their first completion, which takes long on one core for two.
+        Raises :class:`StageFailed` (launch).
         """
         servers = [instance.server for instance in self.instances]
-        self._start(servers)
-        await_ready(servers, self.model, timeout_s)
+        await_ready(servers, self.model, timeout_s, when_healthy=self._bind_server, while_waiting=while_waiting)
         if self.router:
             self._start([self.router.server])
-            await_ready([self.router.server], self.model, timeout_s)
+            await_ready([self.router.server], self.model, timeout_s, while_waiting=while_waiting)
 
     @property
     def entry(self) -> Target:
@@ -117,6 +122,19 @@ class Deployment:
             named = {"name": ENDPOINT, "role": "single", "index": 0, "url": self.endpoint}
             return [named | dict.fromkeys(("pid", "port", "argv", "env", "cores", "gpus", "ready_s", "log"))]
         return [instance.record() for instance in self.instances]
+
+    def bind(self, when: str) -> None:
+        """See that every instance computes on its own cores; what was found is kept in :attr:`bindings`."""
+        for instance in self.instances:
+            self._bind(instance, when)
+
+    def _bind(self, instance: Instance, when: str) -> None:
+        if binding := instance.bind():
+            found = {"t_s": time.monotonic(), "when": when, "instance": instance.name}
+            self.bindings.append({**found, "threads": binding.threads, "moved": binding.moved})
+
+    def _bind_server(self, server: ServerProcess) -> None:
+        self._bind(next(instance for instance in self.instances if instance.server is server), "healthy")
 
     def _start(self, servers: Sequence[ServerProcess]) -> None:
         for server in servers:

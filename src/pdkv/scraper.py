@@ -5,19 +5,22 @@ hundred kilobytes, received and encoded in the client's process, would hold up t
 """
 
 import json
+import queue
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from pdkv.control_plane import http_get
 
 TIMEOUT_S = 5.0
+TIMEOUTS_S = {"server_info": 30.0}  # vLLM looks up the whole system for it: 3 s on two cores, 6 s on one
 INTERVAL_S = 1.0
 PATHS = {"metrics": "/metrics", "version": "/version", "server_info": "/server_info?config_format=json"}
 
@@ -58,11 +61,17 @@ class Scraper:
         self.pause()
 
     def scrape(self, when: str, point: int | None = None, *, kinds: Sequence[str] = ("metrics",)) -> None:
-        """Fetch each source of these kinds once. A server that does not answer leaves a line that says so."""
+        """Fetch each source of these kinds once, all at the same time: an engine may take seconds to describe itself.
+
+        A server that does not answer leaves a line that says so.
+        """
+        chosen = [source for source in self.sources if source.kind in kinds]
+        fetched: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for source in chosen:  # daemons: a stop signal must not have to wait for them
+            threading.Thread(target=lambda s=source: fetched.put(_describe(s, when, point)), daemon=True).start()
         with self.path.open("a", encoding="utf-8") as lines:
-            for source in self.sources:
-                if source.kind in kinds:
-                    _append(lines, source, when, point)
+            for _ in chosen:
+                lines.write(fetched.get())
 
     def repeat(self, point: int) -> None:
         """Start fetching metrics every second as ``during`` of a point."""
@@ -87,16 +96,17 @@ class Scraper:
             process.wait()
 
 
-def _append(lines: TextIO, source: Source, when: str, point: int | None) -> None:
+def _describe(source: Source, when: str, point: int | None) -> str:
+    """The line of ``scrapes.jsonl`` for one fetch."""
     line = {"t_s": time.monotonic(), "when": when, "point": point, "instance": source.instance, "kind": source.kind}
-    lines.write(json.dumps({**line, **_fetch(source.url)}, ensure_ascii=False, allow_nan=False) + "\n")
-    lines.flush()
+    fetched = _fetch(source.url, TIMEOUTS_S.get(source.kind, TIMEOUT_S))
+    return json.dumps({**line, **fetched}, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _fetch(url: str) -> Mapping[str, Any]:
+def _fetch(url: str, timeout_s: float) -> Mapping[str, Any]:
     """``{ok, status, text}``; without an answer the status is None and the text says why."""
     try:
-        status, text = http_get(url, TIMEOUT_S)
+        status, text = http_get(url, timeout_s)
     except OSError as error:
         return {"ok": False, "status": None, "text": str(error)}
     return {"ok": status == 200, "status": status, "text": text}
@@ -110,7 +120,8 @@ def main() -> None:
     with Path(order["path"]).open("a", encoding="utf-8") as lines:
         while not select.select([sys.stdin], [], [], max(0.0, due_s - time.monotonic()))[0]:
             for source in sources:
-                _append(lines, source, "during", order["point"])
+                lines.write(_describe(source, "during", order["point"]))
+                lines.flush()
             due_s = max(due_s + INTERVAL_S, time.monotonic())
 
 

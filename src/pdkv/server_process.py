@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -177,16 +177,24 @@ def stop_servers(servers: Sequence[ServerProcess]) -> list[dict[str, Any]]:
     ]
 
 
-def await_ready(servers: Sequence[ServerProcess], model: str, timeout_s: float) -> None:
+def await_ready(
+    servers: Sequence[ServerProcess],
+    model: str,
+    timeout_s: float,
+    *,
+    when_healthy: Callable[[ServerProcess], None] = lambda _server: None,
+    while_waiting: Callable[[], None] = lambda: None,
+) -> None:
     """Wait until each server is healthy and has answered one real completion of ``model``.
 
+    ``when_healthy`` is called, in another thread, before a server gets its completion; ``while_waiting`` often.
     Raises :class:`StageFailed` (launch) with the end of the log when a server ends before, answers with an error, or is
     not ready ``timeout_s`` after it was started.
     """
     given_up = threading.Event()
     answers: queue.SimpleQueue[tuple[ServerProcess, str | None]] = queue.SimpleQueue()
     for server in servers:
-        arguments = (server, model, server.start_s + timeout_s, given_up, answers)
+        arguments = (server, model, server.start_s + timeout_s, when_healthy, given_up, answers)
         threading.Thread(target=_probe, args=arguments, daemon=True).start()
     try:
         waiting = list(servers)
@@ -196,6 +204,7 @@ def await_ready(servers: Sequence[ServerProcess], model: str, timeout_s: float) 
                     raise StageFailed("launch", server.ending(), excerpt=excerpt(server.log_tail()))
             if time.monotonic() > waiting[0].start_s + timeout_s:
                 raise _not_ready(waiting, timeout_s)
+            while_waiting()
             with contextlib.suppress(queue.Empty):
                 server, problem = answers.get(timeout=POLL_S)
                 if problem:
@@ -218,6 +227,7 @@ def _probe(
     server: ServerProcess,
     model: str,
     deadline_s: float,
+    when_healthy: Callable[[ServerProcess], None],
     given_up: threading.Event,
     answers: "queue.SimpleQueue[tuple[ServerProcess, str | None]]",
 ) -> None:
@@ -226,6 +236,7 @@ def _probe(
         try:
             status, _ = http_get(f"{server.url}/health", 2)
             if status == 200:
+                when_healthy(server)
                 problem = _complete_once(server.url, model, max(1.0, deadline_s - time.monotonic()))
                 server.ready_s = time.monotonic() - server.start_s
                 answers.put((server, problem))

@@ -17,6 +17,7 @@ class StageRecord:
         self.failure: StageFailed | None = None
         self.instances: list[dict[str, Any]] = []
         self.router: dict[str, Any] | None = None
+        self.bindings: list[dict[str, Any]] = []
         self.pairs: list[dict[str, str]] = []
         self.environment: dict[str, Any] = {}
         self.leftovers: list[dict[str, Any]] = []
@@ -25,7 +26,6 @@ class StageRecord:
         self._clock = {"monotonic_s": time.monotonic(), "unix_s": time.time()}
         self._stages: list[dict[str, Any]] = []
         self._points: list[dict[str, Any]] = []
-        self._bindings: list[dict[str, Any]] = []
         self._client: dict[str, Any] = {"cpu_s": None, "tokens_events": None, "loop": "uvloop", "cores": None}
 
     @contextlib.contextmanager
@@ -55,11 +55,6 @@ class StageRecord:
         self._client["cpu_s"] = (self._client["cpu_s"] or 0.0) + record.cpu_s
         self._client["tokens_events"] = (self._client["tokens_events"] or 0) + record.pieces
 
-    def add_binding(self, when: str, instance: str, threads: int, moved: int) -> None:
-        """Threads of an instance, and how many of them were found on other cores than its own."""
-        found = {"t_s": time.monotonic(), "when": when, "instance": instance, "threads": threads, "moved": moved}
-        self._bindings.append(found)
-
     def set_client_cores(self, cores: list[int]) -> None:
         """The cores that the load client was allowed to run on."""
         self._client["cores"] = cores
@@ -82,7 +77,7 @@ class StageRecord:
             "instances": self.instances,
             "router": self.router,
             "points": self._points,
-            "bindings": self._bindings,
+            "bindings": self.bindings,
             "pairs": self.pairs,
             "environment": self.environment,
             "client": self._client,

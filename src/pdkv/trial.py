@@ -11,13 +11,16 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pdkv.artifacts import read_json, write_json
 from pdkv.deployment import DEATH_IS_KNOWN_S, Deployment
+from pdkv.devices import DeviceSampler, start_sampler
 from pdkv.errors import StageFailed
 from pdkv.evidence import Answer, Recorder
+from pdkv.gpu_visibility import open_nvml, visible_gpus
 from pdkv.interruption import Interrupted, raise_when_told_to_stop
 from pdkv.load import LoadPoint, PointRecord, run_point
 from pdkv.ports import reserved_ports
@@ -74,10 +77,17 @@ def measure_trial(
         Progress(trial.name, position) as progress,
         gathering_folder(out, debris or out / "logs") as folder,
     ):
-        with Recorder(folder) as recorder, reserved_ports() as ports:
-            deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, gpus=[])
-            measurement = Measurement(plan, trial, deployment, recorder, record, progress)
+        gpus = gpus_of(plan)
+        with (
+            Recorder(folder) as recorder,
+            reserved_ports() as ports,
+            start_sampler(folder, gpus=gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
+        ):
+            deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, gpus)
+            measurement = Measurement(plan, trial, deployment, recorder, record, progress, sampler)
             measurement.run(folder)
+            if problem := sampler.stop(folder / "samples.parquet"):
+                logger.warning("%s", problem)
         write_json(folder / "stages.json", "stages/1", record.content())
         progress.done(f"failed in {record.failure.stage}: {record.failure.reason}" if record.failure else "measured")
     return record.failure
@@ -94,7 +104,9 @@ class Measurement:
         recorder: Recorder,
         record: StageRecord,
         progress: Progress,
+        sampler: DeviceSampler,
     ) -> None:
+        self.sampler = sampler
         self.trial = trial
         self.deployment = deployment
         self.recorder = recorder
@@ -124,9 +136,14 @@ class Measurement:
             return
         self.progress.stage("launch")
         with self.record.stage("launch"):
-            self.deployment.launch(self.trial.limits.launch_timeout_s)
-        self.bind("ready")
-        self.scraper.scrape("ready", kinds=EVERYTHING)
+            self.deployment.start()
+            self.watch_processes()
+            waiting = partial(self.progress.waiting, "not ready yet")
+            self.deployment.await_ready(self.trial.limits.launch_timeout_s, waiting)
+            if self.deployment.router:
+                self.sampler.assign("router", "router", pid=self.deployment.router.server.pid)
+            self.deployment.bind("ready")
+            self.scraper.scrape("ready", kinds=EVERYTHING)
 
     def warm_up(self) -> None:
         """Every instance and pair, then the way of the load, at its lowest concurrency."""
@@ -142,7 +159,7 @@ class Measurement:
             rounds=self.trial.limits.warmup_rounds,
             timeout_s=self.trial.limits.request_timeout_s,
             recorder=self.recorder,
-            progress=self.watch("warmup"),
+            progress=self.progress.waiting,
         )
         self.record.pairs = warmup.addressed
         with self.record.stage("warmup"):
@@ -168,7 +185,7 @@ class Measurement:
     def walk(self, point: LoadPoint) -> PointRecord:
         """One load point, with the servers' counters read before, during and after."""
         self.progress.stage(f"load {describe_point(point)}")
-        self.bind(f"before point {point.point}")
+        self.deployment.bind(f"before point {point.point}")
         self.scraper.scrape("before", point.point)
         self.scraper.repeat(point.point)
         try:
@@ -179,7 +196,7 @@ class Measurement:
                 self.trial.workload.output_tokens,
                 ramp_interval_s=self.trial.limits.ramp_interval_s,
                 timeout_s=self.trial.limits.request_timeout_s,
-                progress=self.watch("load"),
+                progress=self.watch_load,
             )
         except ExceptionGroup as group:
             raise _stage_failure_in(group) from None
@@ -206,20 +223,28 @@ class Measurement:
             return
         with self.record.stage("shutdown"):
             self.record.instances = self.deployment.records()
+            self.record.bindings = self.deployment.bindings
             self.record.router = self.deployment.router.record() if self.deployment.router else None
             self.record.leftovers = self.deployment.stop()
         for left in self.record.leftovers:
             logger.warning("still there after shutdown: %s", left)
 
-    def watch(self, stage: str) -> "Watch":
-        """Progress of a stage that ends as soon as a server has ended."""
-        return Watch(self.progress, self.deployment, stage)
+    def watch_load(self, done: int, total: int) -> None:
+        """Progress of the load, which is broken off as soon as a server has ended."""
+        self.deployment.require_alive("load")
+        self.progress.requests(done, total)
 
-    def bind(self, when: str) -> None:
-        """See that every instance computes on its own cores, and record what had to be moved."""
+    def watch_processes(self) -> None:
+        """Tell the device sampler whose the processes, cores and GPUs are; all are watched from their start."""
         for instance in self.deployment.instances:
-            if binding := instance.bind():
-                self.record.add_binding(when, instance.name, binding.threads, binding.moved)
+            self.sampler.assign(
+                instance.name,
+                instance.role,
+                pid=instance.server.pid,
+                cores=instance.cores or (),
+                gpus=instance.gpus,
+            )
+        self.sampler.assign("client", "client", pid=os.getpid())
 
     @contextlib.contextmanager
     def on_client_cores(self) -> Iterator[None]:
@@ -233,18 +258,11 @@ class Measurement:
             os.sched_setaffinity(0, before)
 
 
-class Watch:
-    """The progress callback of a stage."""
-
-    def __init__(self, progress: Progress, deployment: Deployment, stage: str) -> None:
-        self._progress = progress
-        self._deployment = deployment
-        self._stage = stage
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show ``done`` of ``total``; raises :class:`StageFailed` if a server has ended."""
-        self._deployment.require_alive(self._stage)
-        self._progress.requests(done, total)
+def gpus_of(plan: Mapping[str, Any]) -> list[str]:
+    """UUIDs of the GPUs that this process may use, as many as the plan needs."""
+    needed = sum(instance["gpus"] for instance in plan["instances"])
+    nvml = open_nvml() if needed else None
+    return [gpu.uuid for gpu in visible_gpus(nvml, os.environ)][:needed] if nvml else []
 
 
 def describe_point(point: LoadPoint) -> str:

@@ -52,7 +52,7 @@ class Warmup:
     rounds: int
     timeout_s: float
     recorder: Recorder
-    progress: Callable[[int, int], None]
+    progress: Callable[[str], None]
     addressed: list[dict[str, str]] = field(default_factory=list)
     prompt_count: int = 0
 
@@ -67,7 +67,7 @@ class Warmup:
         most = self.rounds + EXTRA_ROUNDS
         for number in range(most if self.pairs or self.singles else 0):
             now = [self._ask_pair(*pair) for pair in self.pairs] + [self._ask_single(one) for one in self.singles]
-            self.progress(number + 1, most)
+            self.progress(f"round {number + 1}")
             if number + 1 >= max(2, self.rounds) and have_settled(before, now):
                 return
             before = now
