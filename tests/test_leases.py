@@ -1,0 +1,203 @@
+"""Leases of GPUs and of the host: exclusive, given back on death, and they say who holds what."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
+
+from pdkv.errors import UserError
+from pdkv.leases import Lease, lease_gpus, lease_host
+
+ONE, TWO = "GPU-1a2b", "GPU-9f3c"
+
+
+@pytest.fixture
+def nvml() -> FakeNvml:
+    return FakeNvml(FakeGpu(ONE, bus=1), FakeGpu(TWO, bus=2))
+
+
+@pytest.fixture
+def lease(tmp_path: Path, nvml: FakeNvml) -> Callable[..., Lease]:
+    def lease(count: int, trial: str = "w/default/fp16/r1", **options: Any) -> Lease:
+        arguments = {"env": {}, "nvml": nvml, "folder": tmp_path, **options}
+        return lease_gpus(count, trial=trial, **arguments)
+
+    return lease
+
+
+@pytest.fixture
+def other_process(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Another process, that holds the host and GPU-1a2b."""
+    program = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from fake_nvml import FakeGpu, FakeNvml
+from pdkv.leases import lease_gpus, lease_host
+folder = Path({str(tmp_path)!r})
+host = lease_host(trial="w/other/fp8/r2", folder=folder)
+gpus = lease_gpus(1, {{}}, FakeNvml(FakeGpu({ONE!r})), trial="w/other/fp8/r2", folder=folder)
+print("held", flush=True)
+time.sleep(60)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_two_leases_never_share_a_gpu(lease: Callable[..., Lease]) -> None:
+    with lease(1) as first, lease(1) as second:
+        assert (first.uuids, second.uuids) == ((ONE,), (TWO,))
+        with pytest.raises(UserError, match="no lease of 1 of 2 GPUs"):
+            lease(1)
+    with lease(2) as both:
+        assert both.uuids == (ONE, TWO)
+
+
+def test_all_or_none(lease: Callable[..., Lease]) -> None:
+    with lease(1):
+        with pytest.raises(UserError):
+            lease(2)
+        with lease(1) as other:  # what the refused one had taken meanwhile is free again
+            assert other.uuids == (TWO,)
+
+
+def test_releasing_twice_does_no_harm(lease: Callable[..., Lease]) -> None:
+    first = lease(1)
+    first.release()
+    with lease(1) as second:
+        first.release()
+        assert second.uuids == (ONE,)
+        with lease(1) as third:
+            assert third.uuids == (TWO,)
+
+
+def test_more_than_there_are_is_refused_at_once(lease: Callable[..., Lease]) -> None:
+    with pytest.raises(UserError, match="needs 3 GPUs, and 2 can be used on this host"):
+        lease(3, wait_s=1000)
+    with pytest.raises(UserError, match="needs 2 GPUs, and 1 can be used with CUDA_VISIBLE_DEVICES=0,7,1"):
+        lease(2, env={"CUDA_VISIBLE_DEVICES": "0,7,1"}, wait_s=1000)
+    with pytest.raises(UserError, match="needs 1 GPUs, and none can be used"):
+        lease(1, env={"CUDA_VISIBLE_DEVICES": ""}, wait_s=1000)
+
+
+def test_only_visible_gpus_are_leased(lease: Callable[..., Lease]) -> None:
+    with lease(1, env={"CUDA_VISIBLE_DEVICES": "GPU-9f3c"}) as mine:
+        assert mine.uuids == (TWO,)
+
+
+def test_the_message_names_the_holder(
+    lease: Callable[..., Lease], other_process: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    said: list[str] = []
+    with pytest.raises(UserError) as raised:
+        lease(2, wait_s=0.2, say=said.append)
+    holder = f"{ONE} is held by process {other_process.pid} (w/other/fp8/r2)"
+    assert said == [f"waiting for 2 of 2 GPUs: {holder}"]
+    assert raised.value.problem == f"no lease of 2 of 2 GPUs within 0.2 s: {holder}"
+    with pytest.raises(UserError, match=f"cores of this host.*process {other_process.pid}"):
+        lease_host(trial="x", folder=tmp_path)
+
+
+def test_the_death_of_the_holder_frees_everything(
+    lease: Callable[..., Lease], other_process: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    def end_it(message: str) -> None:
+        assert str(other_process.pid) in message
+        other_process.kill()
+        other_process.wait()
+
+    with lease(2, wait_s=30, say=end_it) as mine:
+        assert mine.uuids == (ONE, TWO)
+    with lease_host(trial="x", folder=tmp_path) as host:
+        assert host.uuids == ()
+
+
+def test_a_note_of_a_dead_holder_names_nobody(lease: Callable[..., Lease], tmp_path: Path) -> None:
+    (tmp_path / TWO).write_text(json.dumps({"pid": 1, "trial": "long gone"}))
+    with lease(1, env={"CUDA_VISIBLE_DEVICES": "0"}), pytest.raises(UserError) as raised:
+        lease(2)
+    assert f"{ONE} is held by process {os.getpid()}" in raised.value.problem
+    assert "long gone" not in raised.value.problem
+
+
+def test_a_note_cannot_write_to_the_terminal(lease: Callable[..., Lease], tmp_path: Path) -> None:
+    with lease(2):
+        (tmp_path / ONE).write_text(json.dumps({"pid": 7, "trial": "a\x1b[2Jb"}))
+        (tmp_path / TWO).write_text("no json")
+        with pytest.raises(UserError) as raised:
+            lease(1)
+    assert f"{ONE} is held by process 7 (a[2Jb)" in raised.value.problem
+
+
+def test_gpus_that_nobody_uses_come_first(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
+    nvml.gpus[0].processes = [(4711, 3 * GIB)]
+    nvml.gpus[0].memory_used = 3 * GIB
+    with lease(1) as quiet:
+        assert (quiet.uuids, quiet.warnings) == ((TWO,), ())
+        with lease(1) as used:
+            assert used.uuids == (ONE,)
+            assert used.warnings == (f"{ONE} is used by process 4711, 3.00 GiB of its memory taken",)
+
+
+def test_use_is_told_as_far_as_it_can_be_seen(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
+    nvml.gpus[0].memory_used = 2 * GIB  # no process is listed: it lives in another container
+    nvml.gpus[1].processes = [(4711, None)]
+    nvml.gpus[1].answers = {"nvmlDeviceGetMemoryInfo": not_supported}
+    with lease(2) as both:
+        assert both.warnings == (
+            f"{ONE} is used by a process that can't be seen from here, 2.00 GiB of its memory taken",
+            f"{TWO} is used by process 4711, unknown of its memory taken",
+        )
+
+
+def test_what_the_driver_keeps_is_no_use(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
+    nvml.gpus[0].memory_used = GIB // 4
+    with lease(1) as mine:
+        assert (mine.uuids, mine.warnings) == ((ONE,), ())
+
+
+def test_the_host_is_leased_once(tmp_path: Path) -> None:
+    held = pytest.raises(UserError, match=r"host-cpu is held by process \d+ \(a\)")
+    with lease_host(trial="a", folder=tmp_path), held:
+        lease_host(trial="b", folder=tmp_path)
+    lease_host(trial="b", folder=tmp_path).release()
+
+
+def test_the_folder_is_for_everyone(tmp_path: Path) -> None:
+    folder = tmp_path / "leases"
+    before = os.umask(0o077)
+    try:
+        lease_host(trial="a", folder=folder).release()
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+    assert (folder / "host-cpu").stat().st_mode & 0o7777 == 0o666
+
+
+def test_a_link_in_place_of_a_lock_file_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "leases"
+    folder.mkdir()
+    (folder / "host-cpu").symlink_to(victim)
+    with pytest.raises(UserError, match="can't be opened"):
+        lease_host(trial="a", folder=folder)
+    assert victim.read_text() == "precious"
+
+
+def test_a_folder_that_is_none_is_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PDKV_LEASE_DIR", str(tmp_path / "file"))
+    with pytest.raises(UserError) as raised:
+        lease_host(trial="a")
+    assert "PDKV_LEASE_DIR" in raised.value.remedy
