@@ -1,0 +1,237 @@
+"""Servers are started, watched and ended: with the fake engine, in seconds."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pdkv.cores import format_cores, split_cores
+from pdkv.engine import fill_placeholders, place_instances
+from pdkv.errors import StageFailed
+from pdkv.ports import PortReservation, reserved_ports
+from pdkv.process_tree import read_process
+from pdkv.server_process import ServerProcess, await_ready, clean_environment, stop_servers
+
+FAKE_ENGINE = str(Path(__file__).with_name("fake_engine.py"))
+MODEL = "pdkv-model"
+
+
+@pytest.fixture
+def ports() -> Iterator[PortReservation]:
+    with reserved_ports() as reservation:
+        yield reservation
+
+
+@pytest.fixture
+def make_server(tmp_path: Path, ports: PortReservation) -> Iterator[object]:
+    servers: list[ServerProcess] = []
+
+    def make(name: str = "single", **env: str) -> ServerProcess:
+        port = ports.take()
+        argv = [sys.executable, FAKE_ENGINE, "serve", "m", "--port", str(port)]
+        server = ServerProcess(name, argv, env, port, tmp_path / f"{name}.log")
+        servers.append(server)
+        server.start()
+        return server
+
+    yield make
+    stop_servers(servers)
+
+
+def wait_for_log(server: ServerProcess, text: str, lines: int = 1) -> str:
+    deadline = time.monotonic() + 20
+    while server.log_tail().count(text) < lines:
+        assert time.monotonic() < deadline, server.log_tail()
+        time.sleep(0.02)
+    return server.log_tail()
+
+
+def workers_of(server: ServerProcess, count: int) -> list[int]:
+    """Pids of the fake's workers, once they have left their group and changed their name."""
+    log = wait_for_log(server, "worker ", count)
+    pids = [int(line.split()[1]) for line in log.splitlines() if line.startswith("worker ")]
+    deadline = time.monotonic() + 20
+    while [getattr(read_process(pid), "name", None) for pid in pids] != ["VLLM::Worker"] * count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return pids
+
+
+def is_alive(pid: int | None) -> bool:
+    assert pid is not None
+    return read_process(pid) is not None
+
+
+class TestReadiness:
+    def test_servers_become_ready_at_the_same_time(self, make_server) -> None:  # type: ignore[no-untyped-def]
+        servers = [make_server(f"replica-{i}", FAKE_READY_S="0.5") for i in range(2)]
+        started = time.monotonic()
+        await_ready(servers, MODEL, 30)
+        assert all(server.ready_s is not None and 0.5 <= server.ready_s for server in servers)
+        assert time.monotonic() - started < sum(server.ready_s for server in servers)
+
+    def test_early_exit_is_told_with_its_reason(self, make_server) -> None:  # type: ignore[no-untyped-def]
+        server = make_server(FAKE_EXIT="3")
+        with pytest.raises(StageFailed) as failure:
+            await_ready([server], MODEL, 60)
+        assert failure.value.stage == "launch"
+        assert failure.value.reason == "single ended with status 3: RuntimeError: the fake engine was told to fail"
+        assert "loading weights" in failure.value.excerpt
+
+    def test_time_out_shows_the_end_of_the_log(self, make_server) -> None:  # type: ignore[no-untyped-def]
+        server = make_server(FAKE_READY_S="never")
+        wait_for_log(server, "still loading weights")
+        with pytest.raises(StageFailed) as failure:
+            await_ready([server], MODEL, 0.5)
+        assert failure.value.reason == "single not ready within 0.5 s (limits.launch_timeout_s)"
+        assert "still loading weights" in failure.value.excerpt
+
+    def test_a_command_that_is_not_there(self, tmp_path: Path, ports: PortReservation) -> None:
+        server = ServerProcess("single", ["/nowhere/vllm", "serve"], {}, ports.take(), tmp_path / "single.log")
+        server.start()
+        with pytest.raises(StageFailed, match="cannot start /nowhere/vllm: No such file"):
+            await_ready([server], MODEL, 30)
+        assert stop_servers([server]) == []
+
+    def test_another_model_is_no_readiness(self, make_server) -> None:  # type: ignore[no-untyped-def]
+        server = make_server()
+        with pytest.raises(StageFailed, match="serves 'pdkv-model', not 'other'"):
+            await_ready([server], "other", 30)
+
+
+class TestEnding:
+    def test_nothing_outlives_a_deaf_engine_whose_workers_left_its_group(
+        self,
+        make_server,  # type: ignore[no-untyped-def]
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("pdkv.server_process.GRACE_S", 0.3)
+        server = make_server(FAKE_WORKERS="2", FAKE_DEAF_S="60", FAKE_READY_S="never")
+        workers = workers_of(server, 2)
+        assert stop_servers([server]) == []
+        assert [pid for pid in [server.pid, *workers] if is_alive(pid)] == []
+        assert sorted(process["pid"] for process in server.killed) == sorted(workers)
+
+    def test_workers_of_an_engine_that_was_killed_die_too(self, make_server) -> None:  # type: ignore[no-untyped-def]
+        server = make_server(FAKE_WORKERS="1", FAKE_READY_S="never")
+        workers = workers_of(server, 1)
+        os.kill(server.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while any(map(is_alive, workers)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert server.has_ended()
+        assert server.ending() == "single was killed by signal 9 (SIGKILL)"
+
+    def test_stopping_twice_is_stopping_once(self, make_server) -> None:  # type: ignore[no-untyped-def]
+        server = make_server()
+        await_ready([server], MODEL, 30)
+        assert stop_servers([server]) == stop_servers([server]) == []
+        assert not is_alive(server.pid)
+
+    def test_stopping_what_never_started(self, tmp_path: Path) -> None:
+        assert stop_servers([ServerProcess("single", ["x"], {}, 1, tmp_path / "x.log")]) == []
+
+
+class TestPlacement:
+    def plan(self, device: str, gpus: int) -> dict[str, object]:
+        roles = ["prefill", "decode"]
+        return {
+            "engine": {"kind": device, "device": device},
+            "asked": {"kv_connector": "NixlConnector"},
+            "instances": [
+                {
+                    "name": f"{role}-0",
+                    "role": role,
+                    "index": 0,
+                    "argv": ["vllm", "--port", "{port}", '{"kv": {"x": 1}}'],
+                    "env": {"BIND": "{cores}", "KV_PORT": "{kv_port}"},
+                    "gpus": gpus,
+                    "weight": 1,
+                }
+                for role in roles
+            ],
+        }
+
+    def test_ports_cores_and_json(self, tmp_path: Path, ports: PortReservation) -> None:
+        instances, client = place_instances(
+            self.plan("cpu", 0), tmp_path, ports=ports, cores=[0, 1], gpus=[], mark="unique"
+        )
+        assert [instance.cores for instance in instances] == [[0], [1]]
+        assert client == [0, 1]
+        assert [instance.server.env["BIND"] for instance in instances] == ["0", "1"]
+        numbers = {instance.server.port for instance in instances} | {
+            int(instance.server.env["KV_PORT"]) for instance in instances
+        }
+        assert len(numbers) == 4
+        assert instances[0].server.argv == ["vllm", "--port", str(instances[0].server.port), '{"kv": {"x": 1}}']
+        assert instances[0].server.env["PDKV_TRIAL"] == "unique"
+        assert "CUDA_VISIBLE_DEVICES" not in instances[0].server.env
+
+    def test_each_instance_gets_gpus_of_its_own(self, tmp_path: Path, ports: PortReservation) -> None:
+        gpus = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
+        instances, client = place_instances(
+            self.plan("cuda", 2), tmp_path, ports=ports, cores=[0, 1], gpus=gpus, mark=""
+        )
+        shown = [instance.server.env["CUDA_VISIBLE_DEVICES"] for instance in instances]
+        assert shown == ["GPU-a,GPU-b", "GPU-c,GPU-d"]
+        assert [instance.cores for instance in instances] == [None, None]
+        assert client is None
+
+    def test_too_few_gpus_is_a_failed_launch(self, tmp_path: Path, ports: PortReservation) -> None:
+        with pytest.raises(StageFailed, match="needs 4 GPUs, 2 were given"):
+            place_instances(self.plan("cuda", 2), tmp_path, ports=ports, cores=[0], gpus=["a", "b"], mark="")
+
+    def test_unknown_braces_are_left_alone(self) -> None:
+        assert fill_placeholders("{url:a} {x} {}", {"url:a": "http://h"}) == "http://h {x} {}"
+
+
+@pytest.mark.parametrize(
+    ("cores", "weights", "shares", "client"),
+    [
+        ([0, 1], [1], [[0, 1]], [0, 1]),
+        ([0, 1], [1, 1], [[0], [1]], [0, 1]),
+        ([4], [1, 1], [[4], [4]], [4]),
+        (range(8), [1, 1], [[1, 2, 3, 4], [5, 6, 7]], [0]),
+        (range(9), [3, 1], [[1, 2, 3, 4, 5, 6], [7, 8]], [0]),
+    ],
+)
+def test_cores_are_split_by_weight(
+    cores: list[int], weights: list[int], shares: list[list[int]], client: list[int]
+) -> None:
+    assert split_cores(cores, weights) == (shares, client)
+
+
+def test_cores_are_spelt_as_ranges() -> None:
+    assert format_cores([3, 0, 1, 2, 6]) == "0-3,6"
+
+
+def test_ports_of_two_reservations_are_apart(ports: PortReservation) -> None:
+    first = ports.take(3)
+    with reserved_ports() as other:
+        assert not {other.take() for _ in range(50)} & {first, first + 1, first + 2}
+
+
+def test_environment_of_a_server_holds_no_setting_of_the_shell() -> None:
+    inherited = {
+        "PATH": "/bin",
+        "HF_HOME": "/hub",
+        "https_proxy": "http://proxy",
+        "VLLM_ATTENTION_BACKEND": "X",
+        "VLLM_CACHE_ROOT": "/cache",
+        "PYTHONPATH": "/src",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "OMP_NUM_THREADS": "1",
+    }
+    assert clean_environment(inherited) == {
+        "PATH": "/bin",
+        "HF_HOME": "/hub",
+        "https_proxy": "http://proxy",
+        "VLLM_CACHE_ROOT": "/cache",
+        "no_proxy": "127.0.0.1,localhost",
+        "NO_PROXY": "127.0.0.1,localhost",
+    }
