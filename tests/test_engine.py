@@ -71,7 +71,7 @@ class TestReadiness:
         servers = [make_server(f"replica-{i}", FAKE_READY_S="0.5") for i in range(2)]
         started = time.monotonic()
         await_ready(servers, MODEL, 30)
-        assert all(server.ready_s is not None and 0.5 <= server.ready_s for server in servers)
+        assert all(server.ready_s is not None and server.ready_s >= 0.5 for server in servers)
         assert time.monotonic() - started < sum(server.ready_s for server in servers)
 
     def test_early_exit_is_told_with_its_reason(self, make_server) -> None:  # type: ignore[no-untyped-def]

@@ -56,6 +56,10 @@ class Progress:
         if self._live or time.monotonic() - self._shown_s >= PLAIN_INTERVAL_S:
             self._show(f"{self._what}  {what}  {format_duration(time.monotonic() - self._since_s)}")
 
+    def say(self, message: str) -> None:
+        """Something that is worth a line of its own."""
+        self._show(message)
+
     def done(self, result: str) -> None:
         """The trial is over: a last line that stays."""
         if self._live:

@@ -20,7 +20,6 @@ from pdkv.deployment import DEATH_IS_KNOWN_S, Deployment
 from pdkv.devices import DeviceSampler, start_sampler
 from pdkv.errors import StageFailed
 from pdkv.evidence import Answer, Recorder
-from pdkv.gpu_visibility import open_nvml, visible_gpus
 from pdkv.interruption import Interrupted, raise_when_told_to_stop
 from pdkv.load import LoadPoint, PointRecord, run_point
 from pdkv.ports import reserved_ports
@@ -30,6 +29,7 @@ from pdkv.prompts import Prompts
 from pdkv.records import Trial
 from pdkv.scraper import Scraper
 from pdkv.stage_record import StageRecord
+from pdkv.trial_devices import lease_devices
 from pdkv.trial_folder import SERVER_LOGS, gathering_folder
 from pdkv.warmup import Warmup, ways_to_warm, why_not_served
 
@@ -77,17 +77,18 @@ def measure_trial(
         Progress(trial.name, position) as progress,
         gathering_folder(out, debris or out / "logs") as folder,
     ):
-        gpus = gpus_of(plan)
-        with (
-            Recorder(folder) as recorder,
-            reserved_ports() as ports,
-            start_sampler(folder, gpus=gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
-        ):
-            deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, gpus)
-            measurement = Measurement(plan, trial, deployment, recorder, record, progress, sampler)
-            measurement.run(folder)
-            if problem := sampler.stop(folder / "samples.parquet"):
-                logger.warning("%s", problem)
+        with lease_devices(plan, trial.name, progress.say) as devices, reserved_ports() as ports:
+            record.started_s += devices.waited_s
+            record.environment = devices.describe(plan["engine"]["python"])
+            with (
+                Recorder(folder) as recorder,
+                start_sampler(folder, gpus=devices.gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
+            ):
+                deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, devices.gpus)
+                Measurement(plan, trial, deployment, recorder, record, progress, sampler).run(folder)
+                record.leftovers += devices.leftovers()
+                if problem := sampler.stop(folder / "samples.parquet"):
+                    logger.warning("%s", problem)
         write_json(folder / "stages.json", "stages/1", record.content())
         progress.done(f"failed in {record.failure.stage}: {record.failure.reason}" if record.failure else "measured")
     return record.failure
@@ -256,13 +257,6 @@ class Measurement:
             yield
         finally:
             os.sched_setaffinity(0, before)
-
-
-def gpus_of(plan: Mapping[str, Any]) -> list[str]:
-    """UUIDs of the GPUs that this process may use, as many as the plan needs."""
-    needed = sum(instance["gpus"] for instance in plan["instances"])
-    nvml = open_nvml() if needed else None
-    return [gpu.uuid for gpu in visible_gpus(nvml, os.environ)][:needed] if nvml else []
 
 
 def describe_point(point: LoadPoint) -> str:
