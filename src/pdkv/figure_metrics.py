@@ -1,0 +1,106 @@
+"""The metrics of each cell with their spread: a panel per metric, a row per cell."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from pdkv.figure_style import GREY, PAGE_WIDTH_INCHES, Style, empty_figure
+from pdkv.stats import FloatArray
+from pdkv.study_results import LATENCIES, THROUGHPUT, Cell
+from pdkv.units import format_quantity
+from pdkv.wording import Wording
+
+MOST_POINTS = 150  # beyond, single requests would hide each other: the box alone is drawn
+ROW_INCHES = 0.26
+LOG_FROM_RATIO = 20.0
+
+Values = Mapping[Cell, Mapping[str, FloatArray]]
+
+
+def draw_metrics(cells: Sequence[Cell], index: int, values: Values, style: Style, say: Wording) -> Figure:
+    """One load level. ``values`` holds each cell's pooled latencies by metric, in seconds."""
+    shown = [cell for cell in cells if cell.point(index)]
+    if not shown:
+        return empty_figure(say("figure.empty"))
+    height = 0.85 + ROW_INCHES * len(shown)
+    figure = Figure(figsize=(PAGE_WIDTH_INCHES, height), layout="constrained")
+    panels = figure.subplots(1, len(LATENCIES) + 1, sharey=True)
+    for axes, metric in zip(panels, LATENCIES, strict=False):
+        for row, cell in enumerate(shown):
+            _draw_spread(axes, row, values[cell][metric] * 1e3, style, cell)
+        _finish(axes, say(f"metric.{metric}.short"), say("unit.ms"))
+    for row, cell in enumerate(shown):
+        _draw_launches(panels[-1], row, cell, index, style)
+    _finish(panels[-1], say("metric.output_throughput.short"), say("unit.tok_s"))
+    first = panels[0]
+    first.set_yticks(
+        range(len(shown)), [cell.name + ("" if cell.state == "valid" else f" ({cell.state})") for cell in shown]
+    )
+    first.set_ylim(len(shown) - 0.5, -0.5)
+    return figure
+
+
+def _draw_spread(axes: Axes, row: int, values: FloatArray, style: Style, cell: Cell) -> None:
+    """Box of the quartiles with the median as a line, the mean as the dtype's marker, requests as dots where they are few."""
+    if not values.size:
+        return
+    colour = style.colour(cell.mode)
+    low, first, median, third, high = np.quantile(values, (0.01, 0.25, 0.5, 0.75, 0.99))
+    if values.size <= MOST_POINTS:
+        jitter = 0.28 * np.sin(np.arange(values.size) * 2.4)  # spread evenly, and the same each time
+        axes.plot(values, row + jitter, ".", color=colour, alpha=0.35, markersize=2.2, markeredgewidth=0)
+        low, high = values.min(), values.max()
+    axes.hlines(row, low, high, color=colour, linewidth=0.7)
+    axes.barh(row, third - first, left=first, height=0.5, facecolor="none", edgecolor=colour, linewidth=0.8)
+    axes.vlines(median, row - 0.25, row + 0.25, color=colour, linewidth=1.6)
+    _draw_mean(axes, float(values.mean()), row, style, cell)
+
+
+def _draw_launches(axes: Axes, row: int, cell: Cell, index: int, style: Style) -> None:
+    """The mean over launches as the dtype's marker, each launch as a short line."""
+    mean = cell.value(index, THROUGHPUT, "value")
+    launches = [
+        (launch.get(THROUGHPUT) or {}).get("value") for launch in (cell.point(index) or {}).get("per_launch") or []
+    ]
+    for value in launches if len(launches) > 1 else []:
+        if value is not None:
+            axes.vlines(value, row - 0.25, row + 0.25, color=style.colour(cell.mode), linewidth=0.8)
+    if mean is not None:
+        _draw_mean(axes, mean, row, style, cell)
+
+
+def _draw_mean(axes: Axes, value: float, row: int, style: Style, cell: Cell) -> None:
+    axes.plot(
+        [value], [row], style.marker(cell.dtype), color=style.colour(cell.mode), markersize=4.5,
+        markeredgecolor="white", markeredgewidth=0.6, zorder=5,
+    )  # fmt: skip
+
+
+def _finish(axes: Axes, title: str, unit: str) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(unit)
+    axes.grid(axis="x")
+    axes.tick_params(axis="y", length=0)
+    axes.margins(x=0.12)
+    low, high = axes.dataLim.intervalx
+    if low > 0 and high / low > LOG_FROM_RATIO:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+    for side in ("left",):
+        axes.spines[side].set_color(GREY)
+
+
+def plain_number(value: float) -> str:
+    """A tick label: 0, 0.5, 25, 1,200, 8.4 M."""
+    if value == 0:
+        return "0"
+    text = format_quantity(value, 4)
+    number, _, suffix = text.partition(" ")
+    number = number.rstrip("0").rstrip(".") if "." in number else number
+    return f"{number} {suffix}".strip()

@@ -1,0 +1,29 @@
+"""Where each figure of a study lies below the figures folder: known from the config alone, so that rules can name them.
+
+A folder per workload keeps names apart that would meet in one: workload ``a`` with mode ``b_c``, workload ``a_b`` with ``c``.
+"""
+
+from collections.abc import Iterable
+
+
+def metrics_figure(workload: str, point: int) -> str:
+    """The metrics of each cell with their spread, at one load level (``point`` counts from 0 in the config's order)."""
+    return f"{workload}/metrics_{point}.svg"
+
+
+def ecdf_figure(workload: str, point: int) -> str:
+    """The distributions of TTFT and ITL of each cell at one load level."""
+    return f"{workload}/ecdf_{point}.svg"
+
+
+def trace_figure(workload: str, mode: str) -> str:
+    """The devices of one deployment mode over time."""
+    return f"{workload}/trace_{mode}.svg"
+
+
+def figure_paths(workload: str, points: int, modes: Iterable[str]) -> list[str]:
+    """Every figure of one workload with ``points`` load levels, relative to the figures folder."""
+    levels = [
+        path for point in range(points) for path in (metrics_figure(workload, point), ecdf_figure(workload, point))
+    ]
+    return levels + [trace_figure(workload, mode) for mode in modes]

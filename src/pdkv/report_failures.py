@@ -1,0 +1,73 @@
+"""Launches that failed or may not be believed: what happened, what was seen, and what to do."""
+
+from typing import Any
+
+from pdkv.log_text import clean_lines
+from pdkv.report_blocks import Block, Excerpt, Paragraph, Section, Table, left, row
+from pdkv.study_results import Cell, StudyResults
+from pdkv.typefaces import printable_log
+from pdkv.units import DASH
+from pdkv.wording import Wording
+
+EXCERPT_LINES = 24
+LINE_CHARACTERS = 320
+
+
+def describe_failures(results: StudyResults, say: Wording) -> list[Section]:
+    """Failed launches one by one with the end of their log, then every check that did not pass."""
+    failed = [(cell, trial) for cell in results.cells for trial in cell.trials if trial.get("failure")]
+    sections = [
+        Section(say("failures.title"), (Paragraph(say("failures.introduction" if failed else "failures.none")),))
+    ]
+    sections += [_failed_launch(cell, trial, say) for cell, trial in failed]
+    return [*sections, Section(say("checks.title"), tuple(_check_blocks(results, say)), level=2)]
+
+
+def excerpt_of(text: str, say: Wording) -> str:
+    """The last lines of a log as they can be printed: no escape codes, long lines cut with a note of what is missing."""
+    lines = clean_lines(text.rstrip("\n"))
+    dropped = len(lines) - EXCERPT_LINES
+    shown = [_cut(printable_log(line), say) for line in lines[-EXCERPT_LINES:]]
+    return "\n".join(([say("failures.lines_before", count=dropped)] if dropped > 0 else []) + shown)
+
+
+def _cut(line: str, say: Wording) -> str:
+    rest = len(line) - LINE_CHARACTERS
+    return line if rest <= 0 else line[:LINE_CHARACTERS] + say("failures.characters_more", count=f"{rest:,}")
+
+
+def _failed_launch(cell: Cell, trial: dict[str, Any], say: Wording) -> Section:
+    failure = trial["failure"]
+    stage = str(failure.get("stage") or DASH)
+    reason = printable_log(str(failure.get("reason") or say("failures.no_reason")))
+    blocks: list[Block] = [
+        Paragraph(say("failures.said", stage=stage, attempt=trial.get("attempt") or 1, reason=reason))
+    ]
+    if failure.get("excerpt"):
+        blocks.append(Excerpt(excerpt_of(str(failure["excerpt"]), say)))
+    remedy = f"remedy.{stage}"
+    blocks.append(Paragraph(say(remedy if say.has(remedy) else "remedy.other")))
+    title = say("failures.launch", cell=cell.name, workload=cell.workload, repeat=trial["repeat"])
+    return Section(title, tuple(blocks), level=2)
+
+
+def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
+    """Checks that failed or are suspect; unknown ones too, as what is not known is not passed."""
+    rows = []
+    for cell in results.cells:
+        for trial in [*cell.trials, cell.content]:
+            launch = f"{cell.name} r{trial['repeat']}" if "repeat" in trial else cell.name
+            for check in trial.get("checks") or []:
+                if check["state"] != "passed" and not (trial.get("failure") and check["state"] == "unknown"):
+                    texts = (printable_log(str(check.get(key) or DASH)) for key in ("evidence", "remedy"))
+                    rows.append(row(launch, check["name"], say(f"check.{check['state']}"), *texts))
+    if not rows:
+        return [Paragraph(say("checks.none"))]
+    columns = (
+        left(say("checks.launch")),
+        left(say("checks.name")),
+        left(say("checks.state")),
+        left(say("checks.evidence"), wide=True),
+        left(say("checks.remedy"), wide=True),
+    )
+    return [Table(say("checks.caption"), columns, tuple(rows), (say("checks.note"),))]

@@ -1,0 +1,95 @@
+"""One report model from stored results: the writers of Markdown and PDF only render it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdkv.errors import UserError
+from pdkv.report_blocks import Bullets, Definitions, Figure, Paragraph, Report, Section, Table
+from pdkv.report_conditions import describe_conditions
+from pdkv.report_definitions import describe_definitions
+from pdkv.report_effects import describe_disaggregation, describe_precision
+from pdkv.report_failures import describe_failures
+from pdkv.report_metrics import describe_metrics
+from pdkv.report_servers import describe_servers
+from pdkv.report_stages import describe_stages
+from pdkv.report_summary import say_what_is_known, say_what_is_untold, subtitle
+from pdkv.report_traces import describe_traces
+from pdkv.study_results import StudyResults, read_study_results
+from pdkv.wording import Wording
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with."""
+
+    title: str
+    language: str
+    baseline: tuple[str, str]
+
+    @classmethod
+    def from_json(cls, text: str) -> "ReportSettings":
+        """Read ``{title, language, baseline: {mode, dtype}}``."""
+        try:
+            raw = json.loads(text)
+            return cls(
+                str(raw["title"]), str(raw["language"]), (str(raw["baseline"]["mode"]), str(raw["baseline"]["dtype"]))
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}}'
+            raise UserError(f"the report's settings cannot be read: {error!r}", remedy=f"give JSON: {form}") from None
+
+
+def read_report(cell_files: Sequence[Path], comparisons: Path, settings: ReportSettings) -> Report:
+    """The report of the named cell.json files, in the study's order."""
+    return build_report(read_study_results(cell_files, comparisons), settings)
+
+
+def build_report(results: StudyResults, settings: ReportSettings) -> Report:
+    """The report, section by section."""
+    say = Wording(settings.language)
+    sections = [
+        *describe_conditions(results, say),
+        *describe_metrics(results, settings.baseline, say),
+        *describe_disaggregation(results, say),
+        *describe_precision(results, say),
+        *describe_servers(results, say),
+        *describe_stages(results, say),
+        *describe_traces(results, say),
+        *describe_failures(results, say),
+        *describe_definitions(results, say),
+    ]
+    return Report(
+        title=settings.title,
+        subtitle=subtitle(results, say),
+        said=say_what_is_known(results, settings.baseline, say),
+        untold=say_what_is_untold(results, say),
+        sections=tuple(sections),
+        language=settings.language,
+    )
+
+
+def texts_of(report: Report) -> Iterator[str]:
+    """Every text of the report that is set in the text font: all but excerpts, which are escaped where they are made."""
+    yield from (report.title, report.subtitle, *report.said, *report.untold)
+    for section in report.sections:
+        yield section.title
+        yield from _texts_of_section(section)
+
+
+def _texts_of_section(section: Section) -> Iterator[str]:
+    for block in section.blocks:
+        match block:
+            case Paragraph(text) | Figure(_, text):
+                yield text
+            case Bullets(items):
+                yield from items
+            case Definitions(pairs):
+                yield from (text for pair in pairs for text in pair)
+            case Table():
+                yield from (block.caption, *block.notes)
+                yield from (text for column in block.columns for text in (column.title, column.group))
+                yield from (
+                    text for line in block.rows for value in line for text in (value.text, value.under, value.mark)
+                )

@@ -1,0 +1,80 @@
+"""Small phrases that several sections of the report share: hardware, load levels, topologies, lists."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pdkv.study_results import Cell
+from pdkv.units import DASH
+from pdkv.wording import Wording
+
+
+def hardware(cell: Cell, say: Wording) -> str:
+    """``2 GPUs``, ``1 core``, or a dash where it is not known."""
+    return hardware_of(cell.hardware, say)
+
+
+def hardware_of(known: tuple[int, str] | None, say: Wording) -> str:
+    """:func:`hardware` of a count and its kind."""
+    if known is None:
+        return DASH
+    count, kind = known
+    return say(f"hardware.{kind}.{'one' if count == 1 else 'many'}", count=count)
+
+
+def load_level(point: dict[str, Any], say: Wording) -> str:
+    """``concurrency 2`` or ``2 requests/s (poisson)``."""
+    if point["arrival"] == "closed":
+        return say("load.closed", concurrency=point["concurrency"])
+    return say("load.open", rate=f"{point['rate']:g}", arrival=point["arrival"])
+
+
+def topology(cell: Cell, say: Wording) -> str:
+    """What a cell's mode consists of."""
+    mode = cell.config.get("mode") or {}
+    if not mode:
+        return DASH
+    if mode.get("endpoint"):
+        return say("topology.endpoint", url=mode["endpoint"])
+    if mode.get("prefill"):
+        return say("topology.disaggregated", prefill=mode["prefill"], decode=mode["decode"])
+    if mode.get("replicas", 1) > 1:
+        return say("topology.replicas", count=mode["replicas"])
+    return say("topology.single")
+
+
+def listed(names: Iterable[str], say: Wording) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    items = list(names)
+    if len(items) < 2:
+        return "".join(items)
+    return say("list.last", others=", ".join(items[:-1]), last=items[-1])
+
+
+def counted(number: int, key: str, say: Wording) -> str:
+    """A number with its noun: key.one or key.many."""
+    return say(f"{key}.one" if number == 1 else f"{key}.many", count=number)
+
+
+def known_or_dash(value: object, say: Wording) -> str:
+    """A recorded value as a reader expects it: yes and no for truth values, a dash for what is not known."""
+    if value is None or value == "":
+        return DASH
+    if isinstance(value, bool):
+        return say("word.yes" if value else "word.no")
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(known_or_dash(item, say) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items()) or DASH
+    return str(value)
+
+
+def same_or_split(values: Sequence[tuple[str, str]], say: Wording) -> str:
+    """One text where all cells agree, else each text with the cells that it holds for. ``values``: (cell, text)."""
+    holders: dict[str, list[str]] = {}
+    for cell, text in values:
+        holders.setdefault(text, []).append(cell)
+    if len(holders) < 2:
+        return next(iter(holders), DASH)
+    return "; ".join(say("word.only_in", value=text, cells=", ".join(cells)) for text, cells in holders.items())

@@ -1,0 +1,241 @@
+"""The summary of a report: what the numbers carry, and what they can't tell.
+
+Nothing is said here that the stored numbers do not hold: with one launch per cell there are observations only.
+"""
+
+from collections import Counter
+from typing import Any
+
+from pdkv.identical_cells import identical_groups, noise
+from pdkv.report_conditions import gpu_names, uses_random_weights
+from pdkv.report_effects import HEADLINES, headline
+from pdkv.report_phrases import counted, hardware, hardware_of, listed, load_level
+from pdkv.stats import supports_quantile
+from pdkv.study_results import LATENCIES, THROUGHPUT, Cell, StudyResults
+from pdkv.units import DASH, format_ms, format_percent, format_quantity
+from pdkv.wording import Wording
+
+OBSERVED = (("ttft", "mean"), ("tpot", "mean"), ("e2el", "mean"), (THROUGHPUT, "value"))
+STATES = ("valid", "suspect", "invalid", "failed")
+MOST_VERDICTS = 8
+
+
+def subtitle(results: StudyResults, say: Wording) -> str:
+    """Engine, model and hardware in one line."""
+    parts = (_engine(results, say), _model(results, say), _machine(results, say))
+    return " · ".join(dict.fromkeys(part for part in parts if part))
+
+
+def say_what_is_known(results: StudyResults, baseline: tuple[str, str], say: Wording) -> tuple[str, ...]:
+    """The strongest statements that the results support, plainest first."""
+    modes, dtypes = results.modes, results.dtypes
+    compared = say(
+        "summary.compared",
+        modes=listed(modes, say),
+        dtypes=listed(dtypes, say),
+        workloads=counted(len(results.workloads), "summary.workloads", say),
+    )
+    states = Counter(cell.state for cell in results.cells)
+    outcome = say(
+        "summary.states",
+        total=len(results.cells),
+        states=listed([f"{states[state]} {say(f'state.{state}')}" for state in STATES if states[state]], say),
+    )
+    usable = [cell for cell in results.cells if cell.usable]
+    if not usable:
+        return compared, outcome, say("summary.no_numbers")
+    verdicts = _verdicts(results, baseline, say)
+    observations = [] if verdicts else _observations(results, say)
+    return tuple(
+        [compared, outcome, *verdicts, *observations, *_yardsticks(results, say), *_unequal_hardware(results, say)]
+    )
+
+
+def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
+    """What a reader might look for and the results do not carry."""
+    usable = [cell for cell in results.cells if cell.usable]
+    launches = [len(cell.used_trials) for cell in usable]
+    untold = []
+    if launches and max(launches) == 1:
+        untold.append(say("untold.one_launch"))
+    elif launches and min(launches) == 1:
+        untold.append(say("untold.some_one_launch"))
+    if uses_random_weights(results):
+        untold.append(say("untold.random_weights"))
+    else:
+        untold.append(say("untold.accuracy"))
+    weak = [name for name in LATENCIES if _weak_p99(usable, name)]
+    if weak:
+        untold.append(say("untold.p99", metrics=listed([say(f"metric.{name}.short") for name in weak], say)))
+    same = [listed([cell.name for cell in group], say) for group in identical_groups(results.cells)]
+    if same:
+        untold.append(say("untold.identical", groups="; ".join(dict.fromkeys(same))))
+    gone = [cell.name for cell in results.cells if not cell.usable]
+    if gone:
+        untold.append(say("untold.gone", cells=listed(gone, say)))
+    if _lacks_fair_rival(results):
+        untold.append(say("untold.no_replicas"))
+    if usable and not any(cell.hardware and cell.hardware[1] == "GPU" for cell in usable):
+        untold.append(say("untold.cpu"))
+    return tuple(untold)
+
+
+def _engine(results: StudyResults, say: Wording) -> str:
+    found = {((cell.content.get("environment") or {}).get("engine") or {}).get("vllm") for cell in results.cells} - {
+        None
+    }
+    return say("summary.engine", versions=", ".join(sorted(str(each) for each in found))) if found else ""
+
+
+def _model(results: StudyResults, say: Wording) -> str:
+    names = dict.fromkeys(str(name) for cell in results.cells if (name := (cell.config.get("model") or {}).get("name")))
+    text = ", ".join(say("model.bundled") if name == "bundled" else name for name in names)
+    return say("summary.random_weights", model=text) if text and uses_random_weights(results) else text
+
+
+def _machine(results: StudyResults, say: Wording) -> str:
+    """The GPUs that the study used, else the CPU of the host."""
+    environments = [environment for cell in results.cells if (environment := cell.content.get("environment"))]
+    on_gpus = any(cell.content.get("gpus") for cell in results.cells)
+    names = dict.fromkeys(
+        text
+        for environment in environments
+        if (text := gpu_names(environment) if on_gpus else str(environment.get("host_cpu") or ""))
+    )
+    return ", ".join(names)
+
+
+def _verdicts(results: StudyResults, baseline: tuple[str, str], say: Wording) -> list[str]:
+    """Decided effects against the baseline, most telling numbers first."""
+    found = []
+    for metric, stat in HEADLINES:
+        for workload in results.workloads:
+            for index, point in enumerate(results.points_of(workload)):
+                for cell in results.cells_of(workload):
+                    effect = results.effect("baseline", cell, index, metric, stat)
+                    if (
+                        effect
+                        and effect.interval
+                        and effect.ratio is not None
+                        and effect.verdict
+                        and effect.verdict != "unclear"
+                    ):
+                        found.append(
+                            _verdict(
+                                cell,
+                                effect.ratio,
+                                effect.interval,
+                                effect.verdict,
+                                (metric, stat),
+                                point,
+                                baseline,
+                                say,
+                            )
+                        )
+    rest = len(found) - MOST_VERDICTS
+    return found[:MOST_VERDICTS] + ([say("summary.more_verdicts", count=rest)] if rest > 0 else [])
+
+
+def _verdict(
+    cell: Cell, ratio: float, interval: tuple[float, float], verdict: str, number: tuple[str, str],
+    point: dict[str, Any], baseline: tuple[str, str], say: Wording,
+) -> str:  # fmt: skip
+    return say(
+        "summary.verdict",
+        cell=cell.name,
+        base="/".join(baseline),
+        workload=cell.workload,
+        level=load_level(point, say),
+        number=headline(*number, say),
+        change=format_percent(ratio),
+        low=format_percent(interval[0]),
+        high=format_percent(interval[1]),
+        verdict=say(f"verdict.{verdict}") if say.has(f"verdict.{verdict}") else verdict,
+    )
+
+
+def _observations(results: StudyResults, say: Wording) -> list[str]:
+    """Per load level, from where to where each number went."""
+    sentences = []
+    for workload in results.workloads:
+        for index, point in enumerate(results.points_of(workload)):
+            cells = [cell for cell in results.cells_of(workload) if cell.usable]
+            ranges = [text for metric, stat in OBSERVED if (text := _range(cells, index, metric, stat, say))]
+            if ranges:
+                sentences.append(
+                    say("summary.observed", workload=workload, level=load_level(point, say), ranges="; ".join(ranges))
+                )
+    return sentences
+
+
+def _range(cells: list[Cell], index: int, metric: str, stat: str, say: Wording) -> str:
+    values = sorted(
+        ((value, cell.name) for cell in cells if (value := cell.value(index, metric, stat)) is not None),
+        key=lambda pair: pair[0],
+    )
+    if not values:
+        return ""
+    texts = [format_quantity(value) if metric == THROUGHPUT else format_ms(value) for value, _ in values]
+    unit = say("unit.tok_s" if metric == THROUGHPUT else "unit.ms")
+    number = headline(metric, stat, say)
+    if len(values) == 1 or texts[0] == texts[-1]:
+        return say("summary.one_value", number=number, low=texts[0], unit=unit, cell=values[0][1])
+    return say(
+        "summary.range",
+        number=number,
+        low=texts[0],
+        high=texts[-1],
+        unit=unit,
+        low_cell=values[0][1],
+        high_cell=values[-1][1],
+    )
+
+
+def _yardsticks(results: StudyResults, say: Wording) -> list[str]:
+    """What identical cells differed by, at most, in the numbers of the summary."""
+    sentences = []
+    for workload in results.workloads:
+        groups = identical_groups(results.cells_of(workload))
+        for index, point in enumerate(results.points_of(workload)):
+            parts = [
+                f"{headline(metric, stat, say)} {format_percent(1 + value, sign=False)}"
+                for metric, stat in OBSERVED
+                if (value := noise(groups, index, metric, stat)) is not None
+            ]
+            if parts:
+                names = "; ".join(listed([cell.name for cell in group], say) for group in groups)
+                level = load_level(point, say)
+                sentences.append(
+                    say("summary.yardstick", groups=names, level=level, parts=", ".join(parts), workload=workload)
+                )
+    return sentences
+
+
+def _unequal_hardware(results: StudyResults, say: Wording) -> list[str]:
+    """Stated wherever modes had different amounts of it."""
+    used: dict[tuple[int, str], list[str]] = {}
+    for cell in results.cells:
+        if cell.hardware and cell.mode not in used.setdefault(cell.hardware, []):
+            used[cell.hardware].append(cell.mode)
+    if len(used) < 2:
+        texts = [hardware(cell, say) for cell in results.cells if cell.usable]
+        known = [text for text in texts if text != DASH]
+        return [say("summary.equal_hardware", hardware=known[0])] if known and len(known) == len(texts) else []
+    parts = [f"{listed(modes, say)}: {hardware_of(amount, say)}" for amount, modes in sorted(used.items())]
+    return [say("summary.unequal_hardware", parts="; ".join(parts))]
+
+
+def _weak_p99(cells: list[Cell], metric: str) -> bool:
+    for cell in cells:
+        for point in cell.content.get("points") or []:
+            n = cell.metric(point["point"], metric).get("n") or 0
+            if n and not supports_quantile(0.99, n):
+                return True
+    return False
+
+
+def _lacks_fair_rival(results: StudyResults) -> bool:
+    """Whether a disaggregated cell has more hardware than every undivided one it is compared with."""
+    split = [cell.hardware[0] for cell in results.cells if cell.disaggregated and cell.hardware]
+    single = [cell.hardware[0] for cell in results.cells if not cell.disaggregated and cell.hardware]
+    return bool(split and single and max(single) < min(split))

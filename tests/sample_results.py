@@ -1,0 +1,554 @@
+"""A synthetic results/ tree that keeps the contract of docs/artifacts.md: the report's tests read nothing else."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pdkv.artifacts import write_json, write_parquet
+from pdkv.stats import summarize
+
+EXCERPT = "\n".join(
+    (
+        "see @fig1 #base cost $1",
+        "C:\\new <frozen importlib>",
+        "a_b*c",
+        "an odd backquote ` here",
+        "] closing",
+        "// gone",
+        "/* gone",
+        "| pipe | cell |",
+        "<img src=x>",
+        "1. first",
+        "x" * 5000,
+        "a NUL \x00 and an escape \x1b[31mred\x1b[0m",
+        "RuntimeError: NIXL agent could not be created",
+    )
+)
+
+COMPARISON_COLUMNS = (
+    "workload,concurrency,metric,stat,effect,mode,dtype,base_mode,base_dtype,"
+    "value,base_value,ratio,ci_low,ci_high,verdict,launches,base_launches,note"
+).split(",")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the tree holds; the default is the study's six cells, one failed and one suspect, one launch each, on a CPU."""
+
+    modes: Sequence[str] = ("default", "chunked", "1p1d")
+    dtypes: Sequence[str] = ("fp16", "fp8")
+    workload: str = "short"
+    concurrencies: Sequence[int] = (2,)
+    launches: int = 1
+    requests: int = 40
+    gpu: bool = False
+    failed: frozenset[tuple[str, str]] = frozenset({("1p1d", "fp8")})
+    suspect: frozenset[tuple[str, str]] = frozenset({("chunked", "fp8")})
+    model: str = "bundled"
+    load_format: str = "auto"
+    scale: float = 1.0
+    outputs: int = 16
+    excerpt: str = EXCERPT
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        return [(mode, dtype) for mode in self.modes for dtype in self.dtypes]
+
+
+def write_sample(results: Path, sample: Sample | None = None) -> list[Path]:
+    """Write the tree below ``results``; the paths of its cell.json files in the study's order."""
+    sample = sample or Sample()
+    rng = np.random.default_rng(7)
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for mode, dtype in sample.cells:
+        cells[mode, dtype] = _write_cell(results, sample, mode, dtype, rng)
+    _write_comparisons(results, sample, cells)
+    return [results / sample.workload / mode / dtype / "cell.json" for mode, dtype in sample.cells]
+
+
+def _roles(mode: str) -> list[tuple[str, str]]:
+    if mode == "1p1d":
+        return [("prefill-0", "prefill"), ("decode-0", "decode")]
+    if mode == "2x":
+        return [("replica-0", "replica"), ("replica-1", "replica")]
+    return [("single", "single")]
+
+
+def _write_cell(results: Path, sample: Sample, mode: str, dtype: str, rng: np.random.Generator) -> dict[str, Any]:
+    folder = results / sample.workload / mode / dtype
+    failed = (mode, dtype) in sample.failed
+    state = "failed" if failed else "suspect" if (mode, dtype) in sample.suspect else "valid"
+    trials, per_launch = [], []
+    for repeat in range(1, sample.launches + 1):
+        requests = [] if failed else _requests(sample, mode, dtype, rng)
+        trials.append(_trial(sample, mode, dtype, repeat, state))
+        write_parquet(folder / f"r{repeat}/requests.parquet", _request_table(requests))
+        write_parquet(folder / f"r{repeat}/trace.parquet", _trace_table(sample, mode, failed, rng))
+        per_launch.append(requests)
+    content = {
+        "workload": sample.workload,
+        "mode": mode,
+        "dtype": dtype,
+        "state": state,
+        "gpus": len(_roles(mode)) if sample.gpu else 0,
+        "instances": len(_roles(mode)),
+        "label": f"{mode} · {dtype}",
+        "trials": trials,
+        "points": []
+        if failed
+        else [_point(sample, index, per_launch, state) for index in range(len(sample.concurrencies))],
+        "environment": _environment(sample, mode),
+        "config": _config(sample, mode, dtype),
+        "checks": [],
+    }
+    write_json(folder / "cell.json", "cell/1", content)
+    return content
+
+
+def _requests(sample: Sample, mode: str, dtype: str, rng: np.random.Generator) -> list[dict[str, Any]]:
+    rows = []
+    base = {"1p1d": 0.13}.get(mode, 0.075) * sample.scale
+    pace = {"1p1d": 0.0047}.get(mode, 0.0048) * (1.02 if dtype.startswith("fp8") else 1.0) * sample.scale
+    for point, concurrency in enumerate(sample.concurrencies):
+        for request in range(sample.requests):
+            send = 100.0 + point * 50 + request * 0.2
+            ttft = base * concurrency**0.4 * float(rng.lognormal(0, 0.15))
+            gaps = pace * concurrency**0.3 * rng.lognormal(0, 0.05, sample.outputs - 1)
+            tokens = np.concatenate(([send + ttft], send + ttft + np.cumsum(gaps)))
+            rows.append(
+                {
+                    "phase": "load",
+                    "point": point,
+                    "request": request,
+                    "part": "ramp" if request < 2 else "measured",
+                    "prompt": request,
+                    "user": request % concurrency,
+                    "target": "single",
+                    "concurrency": concurrency,
+                    "rate": None,
+                    "status": "ok",
+                    "error": None,
+                    "http_status": 200,
+                    "connection": "reused",
+                    "scheduled_s": send,
+                    "t_send_s": send,
+                    "t_first_s": float(tokens[0]),
+                    "t_last_s": float(tokens[-1]),
+                    "t_end_s": float(tokens[-1]),
+                    "asked_input_tokens": 128,
+                    "asked_output_tokens": sample.outputs,
+                    "input_tokens": 128,
+                    "cached_tokens": 0,
+                    "output_tokens": sample.outputs,
+                    "finish_reason": "length",
+                    "ttft_s": ttft,
+                    "tpot_s": float(gaps.mean()) if sample.outputs > 1 else None,
+                    "e2el_s": float(tokens[-1] - send),
+                    "token_t_s": tokens.tolist(),
+                    "token_n": [1] * sample.outputs,
+                }
+            )
+    return rows
+
+
+REQUEST_SCHEMA = pa.schema(
+    [(name, pa.string()) for name in ("phase", "part", "target", "status", "error", "connection", "finish_reason")]
+    + [(name, pa.int32()) for name in ("point", "request", "prompt", "user", "concurrency", "http_status")]
+    + [
+        (name, pa.int32())
+        for name in ("asked_input_tokens", "asked_output_tokens", "input_tokens", "cached_tokens", "output_tokens")
+    ]
+    + [
+        (name, pa.float64())
+        for name in (
+            "rate",
+            "scheduled_s",
+            "t_send_s",
+            "t_first_s",
+            "t_last_s",
+            "t_end_s",
+            "ttft_s",
+            "tpot_s",
+            "e2el_s",
+        )
+    ]
+    + [("token_t_s", pa.list_(pa.float64())), ("token_n", pa.list_(pa.int32()))]
+)
+
+
+def _request_table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=REQUEST_SCHEMA)
+
+
+def _measured(rows: Iterable[dict[str, Any]], point: int) -> list[dict[str, Any]]:
+    return [row for row in rows if row["part"] == "measured" and row["point"] == point]
+
+
+def _latencies(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    gaps = [np.diff(row["token_t_s"]) for row in rows]
+    values = {
+        "ttft": np.array([row["ttft_s"] for row in rows]),
+        "tpot": np.array([row["tpot_s"] for row in rows if row["tpot_s"] is not None]),
+        "itl": np.concatenate(gaps) if gaps else np.array([]),
+        "e2el": np.array([row["e2el_s"] for row in rows]),
+    }
+    return {name: {"unit": "s", **summarize(array)} for name, array in values.items()}
+
+
+def _rates(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    span = rows[-1]["t_last_s"] - rows[0]["t_send_s"]
+    tokens = sum(row["output_tokens"] for row in rows)
+    return {
+        "output_throughput": {"unit": "tok/s", "n": len(rows), "value": tokens / span},
+        "total_throughput": {"unit": "tok/s", "n": len(rows), "value": (tokens + 128 * len(rows)) / span},
+        "request_throughput": {"unit": "req/s", "n": len(rows), "value": len(rows) / span},
+        "output_throughput_whole_run": {"unit": "tok/s", "n": len(rows), "value": tokens / span},
+    }
+
+
+def _point(sample: Sample, index: int, per_launch: list[list[dict[str, Any]]], state: str) -> dict[str, Any]:
+    launches = [_measured(rows, index) for rows in per_launch]
+    pooled = [row for rows in launches for row in rows]
+    rates = [_rates(rows) for rows in launches]
+    mean_rates = {
+        name: {**rates[0][name], "n": len(pooled), "value": float(np.mean([r[name]["value"] for r in rates]))}
+        for name in rates[0]
+    }
+    return {
+        "point": index,
+        "arrival": "closed",
+        "concurrency": sample.concurrencies[index],
+        "rate": None,
+        "launches": len(launches),
+        "repeats": list(range(1, len(launches) + 1)),
+        "excluded": [],
+        "state": state,
+        "metrics": {**_latencies(pooled), **mean_rates},
+        "per_launch": [{**_latencies(rows), **_rates(rows)} for rows in launches],
+        "requests": {
+            "sent": len(pooled) + 2,
+            "ok": len(pooled) + 2,
+            "failed": 0,
+            "ramp": 2,
+            "measured": len(pooled),
+            "drain": 0,
+        },
+        "server": {"preemptions": 0, "kv_cache_usage_max": 0.1},
+        "achieved_concurrency": sample.concurrencies[index] * 0.98,
+    }
+
+
+def _resolved(sample: Sample, mode: str, dtype: str) -> dict[str, Any]:
+    keys = {
+        "kv_cache_dtype": "auto" if dtype in ("fp16", "bf16") else dtype,
+        "model_dtype": "bfloat16",
+        "chunked_prefill": mode != "unchunked",
+        "max_num_batched_tokens": 2048,
+        "attention_backend": "FLASH_ATTN" if sample.gpu else "CPU_ATTN",
+        "model_runner": "V1",
+        "load_format": sample.load_format,
+        "kv_connector": "NixlConnector" if mode == "1p1d" else None,
+    }
+    return {role: dict(keys) for _, role in _roles(mode)}
+
+
+def _trial(sample: Sample, mode: str, dtype: str, repeat: int, state: str) -> dict[str, Any]:
+    failed = state == "failed"
+    resolved = _resolved(sample, mode, dtype)
+    instances = [
+        {
+            "name": name,
+            "role": role,
+            "engine_version": "0.32.0",
+            **resolved[role],
+            "kv_cache_tokens": 93184 if dtype.startswith("fp8") else 46592,
+            "max_concurrency": 182.0 if dtype.startswith("fp8") else 91.0,
+            "kv_cache_bytes": 1 << 30,
+            "block_size": 128,
+            "startup": {
+                "ready_s": 41.2,
+                "engine_init_s": 8.0,
+                "model_load_s": 1.2,
+                "compile_s": None,
+                "graph_capture_s": None,
+            },
+        }
+        for name, role in _roles(mode)
+    ]
+    checks = [
+        {
+            "name": "lengths",
+            "state": "passed",
+            "evidence": "128 in, 16 out in 40 of 40",
+            "remedy": "",
+            "source": "load",
+        },
+        {"name": "prefix cache", "state": "unknown", "evidence": "no counter", "remedy": "", "source": "load"},
+    ]
+    if state == "suspect":
+        checks.append(
+            {
+                "name": "foreign load",
+                "state": "suspect",
+                "evidence": "other processes used 31% of the cores | during the load",
+                "remedy": "run again on a quiet machine",
+                "source": "trace",
+            }
+        )
+    failure = (
+        {"stage": "launch", "reason": "decode-0 ended before it was ready", "excerpt": sample.excerpt}
+        if failed
+        else None
+    )
+    group = "default" if mode in ("default", "chunked") else mode
+    return {
+        "repeat": repeat,
+        "state": state,
+        "attempt": 2 if failed else 1,
+        "failure": failure,
+        "stages": {
+            "launch_s": 45.0,
+            "warmup_s": None if failed else 6.0,
+            "load_s": None if failed else 30.0,
+            "shutdown_s": 2.0,
+            "wall_s": 50.0 if failed else 84.0,
+            "overhead_s": None if failed else 3.0,
+        },
+        "checks": checks,
+        "launch": None if failed else {"resolved": resolved, "identity": f"{group}-{dtype}", "instances": instances},
+        "trace": None if failed else _trace_summary(sample, mode),
+    }
+
+
+def _devices(sample: Sample, mode: str) -> list[tuple[str, str, str | None, str | None]]:
+    """(device, kind, instance, role)."""
+    roles = _roles(mode)
+    if sample.gpu:
+        return [(f"GPU-{index}", "gpu", name, role) for index, (name, role) in enumerate(roles)]
+    cores = [(f"cpu{index}", "core", roles[index % len(roles)][0], roles[index % len(roles)][1]) for index in range(2)]
+    processes = [(f"pid:{100 + index}", "process", name, role) for index, (name, role) in enumerate(roles)]
+    return cores + processes + [("pid:99", "process", "client", None)]
+
+
+def _trace_summary(sample: Sample, mode: str) -> dict[str, Any]:
+    rows = []
+    for device, kind, instance, role in _devices(sample, mode):
+        for stage, point in [("launch", None), ("warmup", None), ("load", None)] + [
+            ("load", index) for index in range(len(sample.concurrencies))
+        ]:
+            rows.append(
+                {
+                    "device": device,
+                    "kind": kind,
+                    "instance": instance,
+                    "role": role,
+                    "stage": stage,
+                    "point": point,
+                    "util_mean": 0.61,
+                    "util_max": 1.0,
+                    "mem_util_mean": 0.3 if sample.gpu else None,
+                    "mem_bytes_max": 2 << 30,
+                    "power_mean_w": 410.0 if sample.gpu else None,
+                    "energy_j": 1234.0 if sample.gpu else None,
+                    "energy_from": "counter" if sample.gpu else None,
+                    "samples": 300,
+                }
+            )
+    return {
+        "source": ["nvml", "psutil"] if sample.gpu else ["psutil"],
+        "resolution_s": {"sampler": 0.1, "counter": 1.0 if sample.gpu else None},
+        "devices": rows,
+        "phases": _phases(rows),
+        "missing": []
+        if sample.gpu
+        else [{"devices": ["cpu0", "cpu1"], "fields": ["mem_util", "power_w"], "reason": "not available on this host"}],
+        "checks": [],
+    }
+
+
+def _phases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["role"] is not None:
+            groups.setdefault((row["role"], row["kind"], row["stage"], row["point"]), []).append(row)
+    keys = ("util_mean", "util_max", "mem_util_mean", "mem_bytes_max", "power_mean_w", "energy_j")
+    return [
+        {
+            "role": role,
+            "kind": kind,
+            "stage": stage,
+            "point": point,
+            "devices": len(members),
+            **{k: members[0][k] for k in keys},
+        }
+        for (role, kind, stage, point), members in groups.items()
+    ]
+
+
+def _trace_table(sample: Sample, mode: str, failed: bool, rng: np.random.Generator) -> pa.Table:
+    times = np.arange(0, 84, 0.1)
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("t_s", "device", "kind", "instance", "role", "util", "mem_util", "stage", "point")
+    }
+    for device, kind, instance, role in [] if failed else _devices(sample, mode):
+        stage = np.where(times < 45, "launch", np.where(times < 51, "warmup", np.where(times < 81, "load", "shutdown")))
+        level = np.where(stage == "load", 0.9 if role != "prefill" else 0.25, 0.1)
+        util = np.clip(level + rng.normal(0, 0.08, times.size), 0, 1)
+        columns["t_s"] += (5000 + times).tolist()
+        columns["device"] += [device] * times.size
+        columns["kind"] += [kind] * times.size
+        columns["instance"] += [instance] * times.size
+        columns["role"] += [role] * times.size
+        columns["util"] += util.tolist()
+        columns["mem_util"] += (util * 0.5).tolist() if sample.gpu else [None] * times.size
+        columns["stage"] += stage.tolist()
+        columns["point"] += [0 if each == "load" else None for each in stage]
+    columns["source"] = ["nvml" if sample.gpu else "psutil"] * len(columns["t_s"])
+    schema = pa.schema(
+        [(name, pa.float64()) for name in ("t_s", "util", "mem_util")]
+        + [(name, pa.string()) for name in ("device", "kind", "instance", "role", "stage", "source")]
+        + [("point", pa.int32())]
+    )
+    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def _environment(sample: Sample, mode: str) -> dict[str, Any]:
+    gpus = [
+        {"uuid": f"GPU-{index}", "name": "NVIDIA H200", "memory_bytes": 141 << 30, "driver": "570.1", "index": index}
+        for index in range(len(_roles(mode)) if sample.gpu else 0)
+    ]
+    return {
+        "host_cpu": "AMD EPYC 9354",
+        "cores": 2,
+        "memory_bytes": 16 << 30,
+        "kernel": "6.1.0",
+        "python": "3.11.2",
+        "pdkv": "0.1.0",
+        "engine": {"vllm": "0.32.0", "torch": "2.13.0", "transformers": "5.0", "router": "0.1.17", "nixl": "1.5.1"},
+        "gpus": gpus,
+        "cuda_driver": None,
+        "load_average_start": 0.2,
+        "foreign_cpu_share": 0.01,
+        "virtualized": True,
+        "numa_nodes": 1,
+    }
+
+
+def _config(sample: Sample, mode: str, dtype: str) -> dict[str, Any]:
+    points = [
+        {"arrival": "closed", "concurrency": c, "rate": None, "requests": sample.requests} for c in sample.concurrencies
+    ]
+    return {
+        "workload": {
+            "id": sample.workload,
+            "input_tokens": 128,
+            "output_tokens": 16,
+            "max_model_len": 512,
+            "points": points,
+        },
+        "mode": {
+            "id": mode,
+            "prefill": 1 if mode == "1p1d" else 0,
+            "decode": 1 if mode == "1p1d" else 0,
+            "replicas": 0 if mode == "1p1d" else 2 if mode == "2x" else 1,
+            "chunked_prefill": {"chunked": True, "unchunked": False}.get(mode),
+            "tensor_parallel_size": 1,
+            "args": {},
+            "prefill_args": {},
+            "decode_args": {},
+            "env": {},
+            "kv_connector": "NixlConnector" if mode == "1p1d" else None,
+            "kv_connector_config": {},
+            "endpoint": None,
+        },
+        "dtype": {
+            "id": dtype,
+            "model_dtype": "bfloat16",
+            "kv_cache_dtype": "auto" if dtype in ("fp16", "bf16") else dtype,
+        },
+        "model": {"name": sample.model, "load_format": sample.load_format, "revision": None, "tokenizer": None},
+        "engine": {
+            "kind": "cuda" if sample.gpu else "cpu",
+            "python": None,
+            "command": [],
+            "args": {},
+            "env": {},
+            "token_budget": 2048,
+            "kv_cache_gib": 1,
+            "gpu_memory_utilization": 0.9,
+        },
+        "limits": {"launch_timeout_s": 900, "request_timeout_s": 600, "ramp_interval_s": 0.01, "warmup_rounds": 2},
+        "seed": 0,
+        **sample.extra,
+    }
+
+
+def _statistics(metrics: dict[str, Any]) -> dict[tuple[str, str], float | None]:
+    values: dict[tuple[str, str], float | None] = {}
+    for metric, summary in metrics.items():
+        for stat in ("mean", "median", "p90", "p99", "value"):
+            if stat in summary:
+                values[metric, stat] = summary[stat]
+    return values
+
+
+def _write_comparisons(results: Path, sample: Sample, cells: dict[tuple[str, str], dict[str, Any]]) -> None:
+    base_mode, base_dtype = sample.modes[0], sample.dtypes[0]
+    rows = []
+    for (mode, dtype), cell in cells.items():
+        pairs = [
+            ("baseline", (base_mode, base_dtype)),
+            ("dtype", (mode, base_dtype)),
+            ("mode", (base_mode, dtype)),
+        ]
+        if mode == "1p1d" and ("2x", dtype) in cells:
+            pairs.append(("hardware", ("2x", dtype)))
+        for effect, base in pairs:
+            if base != (mode, dtype):
+                rows += _effect_rows(sample, effect, cell, cells[base])
+    path = results / "comparisons.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COMPARISON_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _effect_rows(sample: Sample, effect: str, cell: dict[str, Any], base: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for point, base_point in zip(cell["points"], base["points"], strict=False):
+        values, base_values = _statistics(point["metrics"]), _statistics(base_point["metrics"])
+        for key, value in values.items():
+            base_value = base_values[key]
+            ratio = value / base_value if value is not None and base_value else None
+            interval = sample.launches > 1 and ratio is not None
+            rows.append(
+                {
+                    "workload": sample.workload,
+                    "concurrency": str(point["concurrency"]),
+                    "metric": key[0],
+                    "stat": key[1],
+                    "effect": effect,
+                    "mode": cell["mode"],
+                    "dtype": cell["dtype"],
+                    "base_mode": base["mode"],
+                    "base_dtype": base["dtype"],
+                    "value": value,
+                    "base_value": base_value,
+                    "ratio": ratio,
+                    "ci_low": ratio * 0.98 if interval and ratio else None,
+                    "ci_high": ratio * 1.02 if interval and ratio else None,
+                    "verdict": ("lower" if ratio < 0.98 else "higher" if ratio > 1.02 else "unclear")
+                    if interval and ratio
+                    else None,
+                    "launches": sample.launches,
+                    "base_launches": sample.launches,
+                    "note": "",
+                }
+            )
+    return rows
