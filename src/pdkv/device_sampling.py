@@ -162,9 +162,6 @@ def main(arguments: list[str] | None = None) -> None:
         samples.flush()
         if commands.orphaned:
             options.file.unlink(missing_ok=True)
-        # A query may hang in the driver; threads are not waited for, and the file is whole.
-        sys.stdout.flush()
-        os._exit(0)
 
 
 def _flush_regularly(samples: SampleFile, stop: threading.Event) -> None:
@@ -185,3 +182,4 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # at once: a thread may hang in the driver, and the file is whole
