@@ -4,8 +4,6 @@ One row per workload, mode, dtype, load level, metric and statistic. What is not
 be read as 0 by some program down the line. Latencies are in ms, throughput in tok/s and req/s.
 """
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pdkv.artifacts import read_json, write_parquet, write_text
+from pdkv.csv_table import tidy, to_csv
 from pdkv.load_level import load_label
 from pdkv.metrics import LATENCIES, THROUGHPUTS
 from pdkv.stats import STATS
@@ -44,16 +43,6 @@ def summary_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
         yield {**identity, "concurrency": "", **row}
 
 
-def to_csv(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSV with ``\\n`` line ends and a dot as decimal sign; ``None`` is empty. The same text under every locale."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_format(row[column]) for column in columns])
-    return text.getvalue()
-
-
 def capacity_of(trial: Mapping[str, Any], key: str) -> float | None:
     """What a launch can hold while it decodes: the sum over its instances, in a disaggregated mode the decode ones."""
     instances = (trial["launch"] or {}).get("instances") or []
@@ -66,14 +55,14 @@ def _point_rows(metrics: Mapping[str, Any]) -> Iterator[Row]:
         found = metrics[metric]
         for stat in STATS:
             if found[stat] is not None:
-                yield {"metric": metric, "stat": stat, "value": _tidy(found[stat] * 1e3), "unit": "ms", "n": found["n"]}
+                yield {"metric": metric, "stat": stat, "value": tidy(found[stat] * 1e3), "unit": "ms", "n": found["n"]}
     for metric in THROUGHPUTS:
         found = metrics[metric]
         if found["value"] is not None:
             yield {
                 "metric": metric,
                 "stat": "value",
-                "value": _tidy(found["value"]),
+                "value": tidy(found["value"]),
                 "unit": found["unit"],
                 "n": found["n"],
             }
@@ -94,18 +83,9 @@ def _stage_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
 
 def _mean_row(metric: str, values: Sequence[float], unit: str) -> Iterator[Row]:
     if values:
-        mean = _tidy(sum(values) / len(values))
+        mean = tidy(sum(values) / len(values))
         yield {"metric": metric, "stat": "value", "value": mean, "unit": unit, "n": len(values)}
 
 
 def _ran(cell: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [trial for trial in cell["trials"] if trial["state"] in ("valid", "suspect")]
-
-
-def _tidy(value: float) -> float:
-    """The value without the noise that a change of units leaves in its last digit: 74.4, not 74.39999999999999."""
-    return float(f"{value:.15g}")
-
-
-def _format(value: Any) -> Any:
-    return repr(value) if isinstance(value, float) else "" if value is None else value
