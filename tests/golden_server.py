@@ -28,16 +28,16 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 KEEP_ALIVE = b": keep-alive\n\n"
 HEAD = b"HTTP/1.1 200 OK\r\nserver: golden\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
-TOKEN_IDS = itertools.cycle(range(1000, 9000))
+PLAYED_BETWEEN_READS = 8
+TOKEN_IDS = itertools.cycle(range(1000, 10_000))  # all of four digits
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """Write ``data`` ``at_s`` after the request was received; its last byte completes an event of ``tokens`` tokens."""
 
     at_s: float
@@ -57,20 +57,28 @@ class Ask:
     ttft_s: float
     itl_s: float
     usage: bool
+    around_id: tuple[bytes, bytes] | None = None
 
     def token_s(self, number: int) -> float:
         return self.ttft_s + number * self.itl_s
 
-    def event(self, tokens: int = 1, text: str = " t", finish: bool = False) -> bytes:
+    def event(self, tokens: int = 1, text: str = " t", finish: bool = False, ids: list[int] | None = None) -> bytes:
         choice = {
             "index": 0,
             "text": text * tokens,
             "logprobs": None,
             "finish_reason": "length" if finish else None,
             "stop_reason": None,
-            "token_ids": [next(TOKEN_IDS) for _ in range(tokens)],
+            "token_ids": ids or [next(TOKEN_IDS) for _ in range(tokens)],
         }
         return self.data({"choices": [choice], "usage": None})
+
+    def token_chunk(self) -> bytes:
+        """A chunk with one token, as ``chunk(event())`` makes it but without encoding JSON each time."""
+        if self.around_id is None:
+            before, after = chunk(self.event(ids=[1000])).split(b"1000]")
+            self.around_id = before, b"]" + after
+        return self.around_id[0] + b"%d" % next(TOKEN_IDS) + self.around_id[1]
 
     def data(self, content: dict[str, object]) -> bytes:
         whole = {"id": self.id, "object": "text_completion", "created": 1_790_000_000, "model": self.model, **content}
@@ -90,8 +98,11 @@ def chunk(data: bytes) -> bytes:
 
 
 def tokens_from(ask: Ask, first: int) -> Iterator[Step]:
-    for number in range(first, ask.output_tokens):
-        yield Step(ask.token_s(number), chunk(ask.event(finish=number == ask.output_tokens - 1)), 1)
+    last = ask.output_tokens - 1
+    for number in range(first, last):
+        yield Step(ask.token_s(number), ask.token_chunk(), 1)
+    if first <= last:
+        yield Step(ask.token_s(last), chunk(ask.event(finish=True)), 1)
 
 
 def steady(ask: Ask) -> Iterator[Step]:
@@ -244,20 +255,21 @@ SCENARIOS: dict[str, Callable[[Ask], Iterator[Step]]] = {
 class Connection:
     socket: socket.socket
     received: bytearray = field(default_factory=bytearray)
-    unsent: bytearray = field(default_factory=bytearray)
+    unsent: bytes = b""
     requests: int = 0
     open: bool = True
 
 
-@dataclass(order=True)
-class Due:
-    at_s: float
-    order: int
-    connection: Connection = field(compare=False)
-    step: Step = field(compare=False)
-    rest: Iterator[Step] = field(compare=False)
-    received_s: float = field(compare=False)
-    truth: dict[str, list[float]] = field(compare=False)
+@dataclass(slots=True)
+class Playing:
+    """An answer that is being played: its next step, and those after it."""
+
+    connection: Connection
+    step: Step
+    rest: Iterator[Step]
+    received_s: float
+    token_s: list[float]
+    token_n: list[int]
 
 
 class GoldenServer:
@@ -267,7 +279,7 @@ class GoldenServer:
         self.tokens = {"prompt": 0, "generation": 0}
         self.running = True
         self.prefill_free_s = 0.0
-        self.due: list[Due] = []
+        self.due: list[tuple[float, int, Playing]] = []
         self.order = itertools.count()
         self.connections: dict[int, Connection] = {}
         self.listener = socket.create_server((options.host, options.port), backlog=1024)
@@ -276,16 +288,18 @@ class GoldenServer:
         self.poll.register(self.listener.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Serve until :meth:`stop`. Requests are read before due tokens are written: their clock starts then."""
+        """Serve until :meth:`stop`. Even amid many due tokens new requests are read soon: their clock starts then."""
         while self.running:
-            wait_s = max(0.0, self.due[0].at_s - time.monotonic()) if self.due else 0.5
+            wait_s = max(0.0, self.due[0][0] - time.monotonic()) if self.due else 0.5
             for number, _ in self.poll.poll(min(wait_s, 0.5)):
                 if number == self.listener.fileno():
                     self.accept()
                 else:
                     self.read(self.connections[number])
-            while self.due and self.due[0].at_s <= time.monotonic():
-                self.play(heapq.heappop(self.due))
+            for _ in range(PLAYED_BETWEEN_READS):
+                if not self.due or self.due[0][0] > time.monotonic():
+                    break
+                self.play(heapq.heappop(self.due)[2])
 
     def stop(self, *_: object) -> None:
         self.running = False
@@ -306,11 +320,12 @@ class GoldenServer:
 
     def write(self, connection: Connection, data: bytes) -> None:
         """Write at once; what a slow reader leaves is tried again with the next write."""
-        connection.unsent += data
+        if connection.unsent:
+            data = connection.unsent + data
         try:
-            del connection.unsent[: connection.socket.send(connection.unsent)]
+            connection.unsent = data[connection.socket.send(data) :]
         except BlockingIOError:
-            pass
+            connection.unsent = data
         except OSError:
             self.close(connection)
 
@@ -360,32 +375,37 @@ class GoldenServer:
         if script is serial_prefill:
             self.prefill_free_s = max(now, self.prefill_free_s) + self.options.ttft_s
             ask.ttft_s = self.prefill_free_s - now
-        truth: dict[str, list[float]] = {"token_s": [], "token_n": []}
-        digest = hashlib.sha256(repr(prompt).encode()).hexdigest()[:16]
-        self.truth[name] = {"received_s": now, "prompt_tokens": ask.prompt_tokens, "prompt": digest, **truth}
+        token_s: list[float] = []
+        token_n: list[int] = []
+        self.truth[name] = {
+            "received_s": now,
+            "prompt_tokens": ask.prompt_tokens,
+            "prompt": hashlib.sha256(repr(prompt).encode()).hexdigest()[:16],
+            "token_s": token_s,
+            "token_n": token_n,
+        }
         self.tokens["prompt"] += ask.prompt_tokens
-        self.enqueue(connection, script(ask), now, truth)
+        steps = script(ask)
+        self.enqueue(Playing(connection, next(steps), steps, now, token_s, token_n))
 
-    def enqueue(
-        self, connection: Connection, steps: Iterator[Step], received_s: float, truth: dict[str, list[float]]
-    ) -> None:
-        step = next(steps, None)
-        if step is not None:
-            due = Due(received_s + step.at_s, next(self.order), connection, step, steps, received_s, truth)
-            heapq.heappush(self.due, due)
+    def enqueue(self, playing: Playing) -> None:
+        heapq.heappush(self.due, (playing.received_s + playing.step.at_s, next(self.order), playing))
 
-    def play(self, due: Due) -> None:
-        if not due.connection.open:
+    def play(self, playing: Playing) -> None:
+        step, connection = playing.step, playing.connection
+        if not connection.open:
             return
-        if due.step.close:
-            self.close(due.connection)
+        if step.close:
+            self.close(connection)
             return
-        if due.step.tokens:
-            due.truth["token_s"].append(time.monotonic())
-            due.truth["token_n"].append(due.step.tokens)
-            self.tokens["generation"] += due.step.tokens
-        self.write(due.connection, due.step.data)
-        self.enqueue(due.connection, due.rest, due.received_s, due.truth)
+        if step.tokens:
+            playing.token_s.append(time.monotonic())
+            playing.token_n.append(step.tokens)
+            self.tokens["generation"] += step.tokens
+        self.write(connection, step.data)
+        if upcoming := next(playing.rest, None):
+            playing.step = upcoming
+            self.enqueue(playing)
 
     def inform(self, connection: Connection, path: str) -> None:
         status, kind, text = "200 OK", "application/json", ""
