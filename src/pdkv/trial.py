@@ -220,10 +220,10 @@ class Measurement:
 
     def shut_down(self) -> None:
         """End all servers; what is left of them is recorded."""
+        self.record.instances = self.deployment.records()
         if self.deployment.endpoint:
             return
         with self.record.stage("shutdown"):
-            self.record.instances = self.deployment.records()
             self.record.bindings = self.deployment.bindings
             self.record.router = self.deployment.router.record() if self.deployment.router else None
             self.record.leftovers = self.deployment.stop()

@@ -76,7 +76,8 @@ def lease_devices(plan: Mapping[str, Any], trial: str, say: Callable[[str], None
     if device == "cuda":
         if nvml is None:
             raise UserError(
-                f"{trial} needs GPUs, and NVML sees no NVIDIA driver here", remedy="use a host with GPUs, or engine: cpu"
+                f"{trial} needs GPUs, and NVML sees no NVIDIA driver here",
+                remedy="use a host with GPUs, or engine: cpu",
             )
         count = sum(instance["gpus"] for instance in plan["instances"])
         lease = lease_gpus(count, os.environ, nvml, trial=trial, wait_s=LEASE_WAIT_S, say=say)

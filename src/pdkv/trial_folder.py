@@ -23,30 +23,36 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
     """
     folder = out / GATHERING
     folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        try:
+            _empty(folder)
+            (folder / SERVER_LOGS).mkdir()
+            yield folder
+            for path in sorted(folder.iterdir(), key=lambda path: path.name == LAST):
+                _move(path, out / path.name)
+        except BaseException:
+            if (folder / SERVER_LOGS).is_dir():
+                _move(folder / SERVER_LOGS, debris / SERVER_LOGS)
+            raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The folder is ours; the kernel takes it back from a process that dies."""
     lock = os.open(folder, os.O_RDONLY)
     try:
-        _lock(lock, out)
-        _empty(folder)
-        (folder / SERVER_LOGS).mkdir()
         try:
-            yield folder
-        except BaseException:
-            _move(folder / SERVER_LOGS, debris / SERVER_LOGS)
-            raise
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == LAST):
-            _move(path, out / path.name)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another measurement is running in {folder.parent}",
+                remedy="wait for it, or end it, and run snakemake again",
+            ) from None
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
-
-
-def _lock(lock: int, out: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(
-            f"another measurement is running in {out}", remedy="wait for it, or end it, and run snakemake again"
-        ) from None
 
 
 def _empty(folder: Path) -> None:

@@ -1,0 +1,311 @@
+"""A trial from end to end on the fake engine: what it leaves when all goes well, when it fails, when it is stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trial_plans import MODEL, fake_plan
+
+from pdkv.artifacts import read_json, read_json_lines, read_parquet, write_json
+from pdkv.environment import fingerprint
+from pdkv.errors import StageFailed, UserError
+from pdkv.ports import reserved_ports
+from pdkv.process_tree import find_marked, read_process
+from pdkv.server_process import ServerProcess, await_ready, stop_servers
+from pdkv.trial import measure_trial
+from pdkv.trial_folder import gathering_folder
+
+EVIDENCE = {"stages.json", "sends.parquet", "events.parquet", "samples.parquet", "scrapes.jsonl", "server"}
+
+
+@pytest.fixture(autouse=True)
+def _leases_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PDKV_LEASE_DIR", str(tmp_path / "leases"))
+    monkeypatch.setattr("pdkv.trial_devices.fingerprint", partial(fingerprint, look_s=0.01))
+
+
+def stages_of(out: Path) -> dict[str, Any]:
+    return read_json(out / "stages.json", "stages/1")
+
+
+def sends_of(out: Path, phase: str) -> list[dict[str, Any]]:
+    return [row for row in read_parquet(out / "sends.parquet").to_pylist() if row["phase"] == phase]
+
+
+def living_servers(out: Path) -> list[str]:
+    marks = {instance["env"]["PDKV_TRIAL"] for instance in stages_of(out)["instances"]}
+    return [process.name for mark in marks for process in find_marked(f"PDKV_TRIAL={mark}")]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one trial that went well."""
+    folder = tmp_path_factory.mktemp("single")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PDKV_LEASE_DIR", str(folder / "leases"))
+        assert measure_trial(fake_plan(requests=4), folder / "r1", attempt=2) is None
+    return folder / "r1"
+
+
+class TestDone:
+    def test_all_evidence_is_there_and_nothing_else(self, out: Path) -> None:
+        assert {path.name for path in out.iterdir()} == EVIDENCE
+
+    def test_stages_follow_each_other_within_the_wall_time(self, out: Path) -> None:
+        stages = stages_of(out)
+        assert stages["attempt"] == 2
+        assert stages["outcome"] == {"status": "ok", "stage": None, "reason": None, "excerpt": None}
+        assert [stage["name"] for stage in stages["stages"]] == ["launch", "warmup", "load", "shutdown"]
+        times = [stage[key] for stage in stages["stages"] for key in ("start_s", "end_s")]
+        assert [stages["wall"]["start_s"], *times, stages["wall"]["end_s"]] == sorted(
+            [stages["wall"]["start_s"], *times, stages["wall"]["end_s"]]
+        )
+        point = stages["points"][0]
+        load = stages["stages"][2]
+        assert load["start_s"] <= point["start_s"] < point["end_s"] <= load["end_s"]
+
+    def test_every_request_of_the_load_is_recorded(self, out: Path) -> None:
+        rows = sends_of(out, "load")
+        assert Counter(row["part"] for row in rows) == {"ramp": 2, "measured": 4, "drain": 1}
+        assert {row["target"] for row in rows} == {"single"}
+        assert {row["outcome"] for row in rows} == {"answered"}
+
+    def test_warm_up_says_which_way_each_request_took(self, out: Path) -> None:
+        rows = sends_of(out, "warmup")
+        assert stages_of(out)["pairs"] == [{"instance": "single"}] * len(rows)
+        assert len(rows) >= 2 + 4  # two rounds, then twice the concurrency
+
+    def test_servers_were_asked_at_every_moment(self, out: Path) -> None:
+        lines = read_json_lines(out / "scrapes.jsonl")
+        asked = Counter((line["when"], line["kind"]) for line in lines if line["when"] != "during")
+        once = [("ready", "metrics"), ("ready", "version"), ("ready", "server_info"), ("warm", "metrics")]
+        assert asked == dict.fromkeys([*once, ("before", "metrics"), ("after", "metrics"), ("end", "metrics")], 1)
+        ok = {line["kind"]: line["ok"] for line in lines}
+        assert ok == {"metrics": True, "version": True, "server_info": False}
+
+    def test_devices_were_sampled_from_before_the_launch_to_after_the_shutdown(self, out: Path) -> None:
+        times = read_parquet(out / "samples.parquet")["t_s"].to_pylist()
+        stages = stages_of(out)["stages"]
+        assert min(times) < stages[0]["start_s"]
+        assert max(times) > stages[2]["end_s"]
+
+    def test_cores_are_bound_and_looked_at_before_each_point(self, out: Path) -> None:
+        stages = stages_of(out)
+        assert stages["instances"][0]["cores"] == sorted(os.sched_getaffinity(0))
+        assert [found["when"] for found in stages["bindings"]] == ["healthy", "ready", "before point 0"]
+        assert stages["client"]["cores"] == sorted(os.sched_getaffinity(0))
+
+    def test_no_server_lives_on(self, out: Path) -> None:
+        assert stages_of(out)["leftovers"] == []
+        assert living_servers(out) == []
+
+
+def test_pairs_are_warmed_as_the_router_does_it(tmp_path: Path) -> None:
+    assert measure_trial(fake_plan("1p1d"), tmp_path) is None
+    stages = stages_of(tmp_path)
+    rows = sends_of(tmp_path, "warmup")
+    assert len(stages["pairs"]) == len(rows)
+    direct = [row for row, way in zip(rows, stages["pairs"], strict=True) if "prefill" in way]
+    assert 2 <= len(direct) <= 6
+    assert {row["target"] for row in direct} == {"prefill-0+decode-0"}
+    assert {row["target"] for row in sends_of(tmp_path, "load")} == {"router"}
+    transfers = {
+        line["when"]: int(line["text"].partition("nixl_bytes_transferred_count{")[2].split()[1].split(".")[0])
+        for line in read_json_lines(tmp_path / "scrapes.jsonl")
+        if line["instance"] == "decode-0" and line["kind"] == "metrics"
+    }
+    assert transfers["ready"] == 1  # the router's own first completion
+    assert transfers["after"] - transfers["before"] == 7  # every request of the load
+    assert stages["router"]["metrics_url"].startswith("http://127.0.0.1:")
+    assert living_servers(tmp_path) == []
+
+
+def test_replicas_are_warmed_each_by_itself(tmp_path: Path) -> None:
+    assert measure_trial(fake_plan("2x"), tmp_path) is None
+    ways = Counter(way["instance"] for way in stages_of(tmp_path)["pairs"])
+    assert ways["replica-0"] == ways["replica-1"] >= 2
+    assert ways["router"] == 4
+
+
+class TestFailing:
+    def fail(self, out: Path, plan: dict[str, Any]) -> StageFailed:
+        failure = measure_trial(plan, out)
+        assert failure is not None
+        assert {path.name for path in out.iterdir()} - {"leases"} == EVIDENCE
+        outcome = stages_of(out)["outcome"]
+        assert outcome == {
+            "status": "failed",
+            "stage": failure.stage,
+            "reason": failure.reason,
+            "excerpt": failure.excerpt,
+        }
+        assert living_servers(out) == []
+        assert stages_of(out)["stages"][-1]["name"] == "shutdown"
+        return failure
+
+    def test_engine_that_exits(self, tmp_path: Path) -> None:
+        failure = self.fail(tmp_path, fake_plan(FAKE_EXIT="1"))
+        assert (failure.stage, failure.reason) == (
+            "launch",
+            "single ended with status 1: RuntimeError: the fake engine was told to fail",
+        )
+        assert sends_of(tmp_path, "load") == []
+
+    def test_one_of_two_instances_that_exits(self, tmp_path: Path) -> None:
+        plan = fake_plan("1p1d")
+        plan["instances"][1]["env"]["FAKE_EXIT"] = "1"
+        failure = self.fail(tmp_path, plan)
+        assert failure.reason.startswith("decode-0 ended with status 1")
+
+    def test_engine_that_never_gets_ready(self, tmp_path: Path) -> None:
+        failure = self.fail(tmp_path, fake_plan(FAKE_READY_S="never", launch_timeout_s=1.5))
+        assert failure.reason == "single not ready within 1.5 s (limits.launch_timeout_s)"
+        assert failure.excerpt.endswith("still loading weights")
+
+    def test_engine_that_refuses_to_serve(self, tmp_path: Path) -> None:
+        failure = self.fail(tmp_path, fake_plan(FAKE_STATUS="500"))
+        assert failure.stage == "warmup"
+        assert "HTTP/1.1 500" in failure.reason
+        assert "told to fail" in failure.reason
+        assert [row["outcome"] for row in sends_of(tmp_path, "warmup")] == ["answered"]
+
+    def test_prefill_that_does_not_say_where_its_cache_is(self, tmp_path: Path) -> None:
+        failure = self.fail(tmp_path, fake_plan("1p1d", FAKE_NO_TRANSFER="1"))
+        assert failure.stage == "warmup"
+        assert "did not say where its KV cache is" in failure.reason
+
+    @pytest.mark.parametrize("requests", [4, 4000])
+    def test_engine_that_dies_in_mid_load(self, tmp_path: Path, requests: int) -> None:
+        """Also where the load is over before the death is seen, and where it would go on for minutes."""
+        plan = fake_plan(requests=requests, FAKE_DIES_AFTER="12")  # warm-up takes 7 to 11
+        failure = self.fail(tmp_path, plan)
+        assert (failure.stage, failure.reason) == ("load", "single was killed by signal 9 (SIGKILL)")
+
+
+def test_a_second_measurement_of_the_same_trial_is_refused(tmp_path: Path) -> None:
+    with (
+        gathering_folder(tmp_path, tmp_path / "logs"),
+        pytest.raises(UserError, match="another measurement is running"),
+        gathering_folder(tmp_path, tmp_path / "logs"),
+    ):
+        raise AssertionError("two measurements in one folder")
+
+
+def test_what_a_killed_measurement_left_is_thrown_away(tmp_path: Path) -> None:
+    (tmp_path / ".measuring").mkdir()
+    (tmp_path / ".measuring" / "events.parquet").write_bytes(b"half")
+    with gathering_folder(tmp_path, tmp_path / "logs") as folder:
+        assert [path.name for path in folder.iterdir()] == ["server"]
+    assert {path.name for path in tmp_path.iterdir()} == {"server"}
+
+
+def test_an_endpoint_is_loaded_but_neither_launched_nor_ended(tmp_path: Path) -> None:
+    argv = [sys.executable, fake_plan()["instances"][0]["argv"][1], "serve", "m", "--port", "0"]
+    with reserved_ports() as ports:
+        argv[-1] = str(ports.take())
+        server = ServerProcess("mine", argv, {}, int(argv[-1]), tmp_path / "mine.log")
+        server.start()
+        await_ready([server], MODEL, 30)
+        plan = fake_plan() | {"endpoint": server.url, "instances": []}
+        plan["engine"] = {"kind": "endpoint", "device": None, "command": [], "python": None}
+        assert measure_trial(plan, tmp_path / "r1") is None
+        assert not server.has_ended()
+        assert stop_servers([server]) == []
+    stages = stages_of(tmp_path / "r1")
+    assert [stage["name"] for stage in stages["stages"]] == ["warmup", "load"]
+    known = {key: value for key, value in stages["instances"][0].items() if value is not None}
+    assert known == {"name": "endpoint", "role": "single", "index": 0, "url": server.url}
+    assert {row["target"] for row in sends_of(tmp_path / "r1", "load")} == {"endpoint"}
+
+
+# ---- told to stop --------------------------------------------------------------------------------------------------
+
+MEASURE = """
+import sys
+from pathlib import Path
+from pdkv import server_process
+from pdkv.interruption import Interrupted
+from pdkv.trial import measure
+server_process.GRACE_S = 1.0
+folder = Path(sys.argv[1])
+try:
+    measure(folder, attempt=1, position="", log=folder / "logs" / "measure.log")
+except Interrupted as error:
+    sys.exit(128 + error.signal_number)
+"""
+
+
+def start_measurement(folder: Path, plan: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    write_json(folder / "plan.json", "plan/1", plan)
+    return subprocess.Popen([sys.executable, "-c", MEASURE, str(folder)], start_new_session=True)
+
+
+def wait_for_workers(folder: Path, count: int) -> list[int]:
+    log = folder / ".measuring" / "server" / "single.log"
+    deadline = time.monotonic() + 30
+    while True:
+        text = log.read_text() if log.exists() else ""
+        pids = [int(line.split()[1]) for line in text.splitlines() if line.startswith("worker ")]
+        if len(pids) == count and all(getattr(read_process(pid), "name", "") == "VLLM::Worker" for pid in pids):
+            return pids
+        assert time.monotonic() < deadline, text
+        time.sleep(0.05)
+
+
+def wait_until_gone(pids: list[int], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while living := [pid for pid in pids if read_process(pid)]:
+        assert time.monotonic() < deadline, f"still alive: {living}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_during_start_up_ends_everything(tmp_path: Path, number: signal.Signals) -> None:
+    """The engine is deaf, its workers have left its group: a second signal in the middle of it changes nothing."""
+    deaf = fake_plan(FAKE_WORKERS="2", FAKE_DEAF_S="60", FAKE_READY_S="never")
+    measurement = start_measurement(tmp_path, deaf)
+    workers = wait_for_workers(tmp_path, 2)
+    os.killpg(measurement.pid, number)
+    time.sleep(0.3)
+    os.killpg(measurement.pid, number)
+    assert measurement.wait(20) == 128 + number
+    wait_until_gone(workers, 0.5)
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "logs", "leases"}
+    log = (tmp_path / "logs" / "measure.log").read_text()
+    assert f"interrupted by {number.name}: nothing was written" in log
+    assert "worker" in (tmp_path / "logs" / "server" / "single.log").read_text()
+
+
+def test_a_signal_during_the_load_ends_everything(tmp_path: Path) -> None:
+    measurement = start_measurement(tmp_path, fake_plan(requests=4000, FAKE_WORKERS="1"))
+    workers = wait_for_workers(tmp_path, 1)
+    scrapes = tmp_path / ".measuring" / "scrapes.jsonl"
+    deadline = time.monotonic() + 30
+    while not scrapes.exists() or '"during"' not in scrapes.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    measurement.send_signal(signal.SIGTERM)
+    assert measurement.wait(20) == 128 + signal.SIGTERM
+    wait_until_gone(workers, 0.5)
+    assert not (tmp_path / "stages.json").exists()
+
+
+def test_a_killed_measurement_leaves_no_server(tmp_path: Path) -> None:
+    """SIGKILL gives the measurement no chance: the keepers see that it is gone."""
+    measurement = start_measurement(tmp_path, fake_plan(FAKE_WORKERS="2", FAKE_READY_S="never"))
+    workers = wait_for_workers(tmp_path, 2)
+    parents = [read_process(pid) for pid in workers]
+    servers = [parent.parent for parent in parents if parent is not None]
+    os.killpg(measurement.pid, signal.SIGKILL)
+    measurement.wait()
+    wait_until_gone([*workers, *servers], 20)
+    assert json.loads((tmp_path / "plan.json").read_text())["schema"] == "plan/1"
+    assert not (tmp_path / "stages.json").exists()
