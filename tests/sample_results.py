@@ -30,15 +30,31 @@ EXCERPT = "\n".join(
     )
 )
 
-COMPARISON_COLUMNS = (
-    "workload,concurrency,metric,stat,effect,mode,dtype,base_mode,base_dtype,"
-    "value,base_value,ratio,ci_low,ci_high,verdict,launches,base_launches,note"
-).split(",")
+COMPARISON_COLUMNS = [
+    "workload",
+    "concurrency",
+    "metric",
+    "stat",
+    "effect",
+    "mode",
+    "dtype",
+    "base_mode",
+    "base_dtype",
+    "value",
+    "base_value",
+    "ratio",
+    "ci_low",
+    "ci_high",
+    "verdict",
+    "launches",
+    "base_launches",
+    "note",
+]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the tree holds; the default is the study's six cells, one failed and one suspect, one launch each, on a CPU."""
+    """What the tree holds: by default the study's six cells, one failed and one suspect, one launch each, on a CPU."""
 
     modes: Sequence[str] = ("default", "chunked", "1p1d")
     dtypes: Sequence[str] = ("fp16", "fp8")
@@ -519,6 +535,14 @@ def _write_comparisons(results: Path, sample: Sample, cells: dict[tuple[str, str
         writer.writerows(rows)
 
 
+def _verdict(ratio: float | None, interval: bool) -> str:
+    if ratio is None:
+        return ""
+    if not interval:
+        return "not decided: one launch"
+    return "lower" if ratio < 0.97 else "higher" if ratio > 1.03 else "cannot tell"
+
+
 def _effect_rows(sample: Sample, effect: str, cell: dict[str, Any], base: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for point, base_point in zip(cell["points"], base["points"], strict=False):
@@ -543,9 +567,7 @@ def _effect_rows(sample: Sample, effect: str, cell: dict[str, Any], base: dict[s
                     "ratio": ratio,
                     "ci_low": ratio * 0.98 if interval and ratio else None,
                     "ci_high": ratio * 1.02 if interval and ratio else None,
-                    "verdict": ("lower" if ratio < 0.98 else "higher" if ratio > 1.02 else "unclear")
-                    if interval and ratio
-                    else None,
+                    "verdict": _verdict(ratio, interval),
                     "launches": sample.launches,
                     "base_launches": sample.launches,
                     "note": "",

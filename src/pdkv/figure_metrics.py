@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from pdkv.figure_style import GREY, PAGE_WIDTH_INCHES, Style, empty_figure
+from pdkv.figure_style import PAGE_WIDTH_INCHES, Style, empty_figure
 from pdkv.stats import FloatArray
 from pdkv.study_results import LATENCIES, THROUGHPUT, Cell
 from pdkv.units import format_quantity
@@ -29,12 +29,14 @@ def draw_metrics(cells: Sequence[Cell], index: int, values: Values, style: Style
     figure = Figure(figsize=(PAGE_WIDTH_INCHES, height), layout="constrained")
     panels = figure.subplots(1, len(LATENCIES) + 1, sharey=True)
     for axes, metric in zip(panels, LATENCIES, strict=False):
+        axes.margins(x=0.12)
         for row, cell in enumerate(shown):
             _draw_spread(axes, row, values[cell][metric] * 1e3, style, cell)
         _finish(axes, say(f"metric.{metric}.short"), say("unit.ms"))
     for row, cell in enumerate(shown):
         _draw_launches(panels[-1], row, cell, index, style)
     _finish(panels[-1], say("metric.output_throughput.short"), say("unit.tok_s"))
+    panels[-1].set_xlim(left=0)  # without a spread to judge it by, a difference must not look larger than it is
     first = panels[0]
     first.set_yticks(
         range(len(shown)), [cell.name + ("" if cell.state == "valid" else f" ({cell.state})") for cell in shown]
@@ -44,7 +46,7 @@ def draw_metrics(cells: Sequence[Cell], index: int, values: Values, style: Style
 
 
 def _draw_spread(axes: Axes, row: int, values: FloatArray, style: Style, cell: Cell) -> None:
-    """Box of the quartiles with the median as a line, the mean as the dtype's marker, requests as dots where they are few."""
+    """Quartiles as a box, the median as a line in it, the mean as the dtype's marker, requests as dots if few."""
     if not values.size:
         return
     colour = style.colour(cell.mode)
@@ -74,7 +76,7 @@ def _draw_launches(axes: Axes, row: int, cell: Cell, index: int, style: Style) -
 
 def _draw_mean(axes: Axes, value: float, row: int, style: Style, cell: Cell) -> None:
     axes.plot(
-        [value], [row], style.marker(cell.dtype), color=style.colour(cell.mode), markersize=4.5,
+        [value], [row], style.marker(cell.dtype), color=style.colour(cell.mode), markersize=5,
         markeredgecolor="white", markeredgewidth=0.6, zorder=5,
     )  # fmt: skip
 
@@ -84,7 +86,6 @@ def _finish(axes: Axes, title: str, unit: str) -> None:
     axes.set_xlabel(unit)
     axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)
-    axes.margins(x=0.12)
     low, high = axes.dataLim.intervalx
     if low > 0 and high / low > LOG_FROM_RATIO:
         axes.set_xscale("log")
@@ -92,8 +93,6 @@ def _finish(axes: Axes, title: str, unit: str) -> None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
-    for side in ("left",):
-        axes.spines[side].set_color(GREY)
 
 
 def plain_number(value: float) -> str:

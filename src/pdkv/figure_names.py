@@ -1,6 +1,6 @@
-"""Where each figure of a study lies below the figures folder: known from the config alone, so that rules can name them.
+"""Where each figure of a study lies below the figures folder: known from the config alone, so that rules can name it.
 
-A folder per workload keeps names apart that would meet in one: workload ``a`` with mode ``b_c``, workload ``a_b`` with ``c``.
+A folder per workload keeps apart what would meet in one name: mode ``b_c`` of ``a``, and mode ``c`` of ``a_b``.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""How every figure looks: colour by mode, marker and line by dtype, type size as in the report, the same bytes each time."""
+"""How every figure looks: colour by mode, marker and line by dtype, type as in the report, the same bytes each time."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ LINES: tuple[Any, ...] = (
     (0, (8, 2)),
     (0, (3, 1, 1, 1, 1, 1)),
 )
-GREY = "#6B6B6B"
+INK, GREY = "#1D2A3A", "#6B6B6B"
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,11 @@ def figure_settings(typefaces: Typefaces) -> Iterator[None]:
                 "text.parse_math": False,
                 "svg.fonttype": "path",
                 "svg.hashsalt": "pdkv",
+                "text.color": INK,
+                "axes.labelcolor": INK,
+                "axes.titlecolor": INK,
+                "xtick.labelcolor": INK,
+                "ytick.labelcolor": INK,
                 "path.simplify": True,
             }
         )

@@ -18,6 +18,7 @@ SHADES = {"launch": "#F1F1F1", "warmup": "#FBEBC8", "load": "#E3EEF7", "shutdown
 ROLE_COLOURS = {"single": "#12355B", "replica": "#12355B", "prefill": "#D55E00", "decode": "#2A9D8F"}
 DEVICE_LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MOST_STEPS = 400
+ROW_INCHES = (1.35, 0.98)  # of few rows and of many: two figures of four precisions fit on a page
 
 
 def draw_trace(traces: Mapping[str, pd.DataFrame], say: Wording) -> Figure:
@@ -26,7 +27,7 @@ def draw_trace(traces: Mapping[str, pd.DataFrame], say: Wording) -> Figure:
     if not drawn:
         return empty_figure(say("figure.no_trace"))
     quantities = sorted({quantity for series in drawn.values() for quantity, _ in series}, key=list(_QUANTITIES).index)
-    figure = Figure(figsize=(PAGE_WIDTH_INCHES, 0.7 + 1.35 * len(drawn)), layout="constrained")
+    figure = Figure(figsize=(PAGE_WIDTH_INCHES, 0.75 + ROW_INCHES[len(drawn) > 2] * len(drawn)), layout="constrained")
     panels = figure.subplots(len(drawn), len(quantities), squeeze=False)
     labels: dict[str, Line2D] = {}
     for row, (dtype, series) in zip(panels, drawn.items(), strict=True):

@@ -31,10 +31,9 @@ def draw_figures(cell_files: Sequence[Path], comparisons: Path, folder: Path, la
     style = Style(results.modes, results.dtypes)
     say = Wording(language)
     with figure_settings(choose_typefaces([*results.modes, *results.dtypes, *say.all_texts()])):
-        paths = [
+        return [
             path for workload in results.workloads for path in _draw_workload(results, workload, folder, style, say)
         ]
-    return paths
 
 
 def _draw_workload(results: StudyResults, workload: str, folder: Path, style: Style, say: Wording) -> Iterable[Path]:

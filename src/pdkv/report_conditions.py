@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pdkv.report_blocks import Block, Column, Paragraph, Section, Table, left, row
-from pdkv.report_phrases import hardware, known_or_dash, listed, load_level, same_or_split, topology
+from pdkv.report_phrases import cell_label, hardware, known_or_dash, listed, load_level, same_or_split, topology
 from pdkv.study_results import Cell, StudyResults
 from pdkv.units import DASH, format_bytes
 from pdkv.wording import Wording
@@ -44,9 +44,9 @@ def _setup_table(results: StudyResults, say: Wording) -> Table:
     """One line per fact; where cells differ in it, each value with its cells."""
     rows = []
     for key, read in _SETUP.items():
-        values = [(cell.name, text) for cell in results.cells if (text := read(cell, say))]
+        values = [(cell, text) for cell in results.cells if (text := read(cell, say))]
         if values:
-            rows.append(row(say(f"setup.{key}"), same_or_split(values, say)))
+            rows.append(row(say(f"setup.{key}"), same_or_split(values, results, say)))
     return Table(
         say("conditions.setup_caption"), (left(say("setup.item")), left(say("setup.value"), wide=True)), tuple(rows)
     )
@@ -206,8 +206,7 @@ def _validity_table(results: StudyResults, say: Wording) -> Table:
             )
         rows.append(
             row(
-                cell.workload,
-                cell.name,
+                cell_label(cell, results),
                 say(f"state.{cell.state}"),
                 f"{len(cell.used_trials)} / {len(cell.trials)}",
                 f"{counts['passed']} / {len(checks)}",
@@ -215,7 +214,6 @@ def _validity_table(results: StudyResults, say: Wording) -> Table:
             )
         )
     columns = (
-        left(say("workload.name")),
         left(say("word.cell")),
         left(say("validity.state")),
         Column(say("validity.launches")),

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 from pdkv.identical_cells import identical_groups, noise
-from pdkv.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.report_phrases import hardware_of, listed, load_level
+from pdkv.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.report_phrases import cell_label, format_change, hardware_pair, listed, short_level
+from pdkv.stats import supports_quantile
 from pdkv.study_results import Cell, Effect, StudyResults
-from pdkv.units import format_percent
+from pdkv.typefaces import printable_log
+from pdkv.units import DASH, format_percent
 from pdkv.wording import Wording
 
 # The numbers that an effect is shown in: few enough for one row, each with its own column.
@@ -14,7 +16,8 @@ HEADLINES = (
     ("ttft", "mean"), ("ttft", "median"), ("ttft", "p99"), ("tpot", "mean"), ("itl", "p99"), ("e2el", "mean"),
     ("output_throughput", "value"),
 )  # fmt: skip
-WITHIN_NOISE = "≈"
+WEAK, WITHIN_NOISE = "*", "≈"
+NOTES = {WEAK: "weak", WITHIN_NOISE: "within_noise"}
 
 
 def describe_disaggregation(results: StudyResults, say: Wording) -> list[Section]:
@@ -47,10 +50,12 @@ def headline(metric: str, stat: str, say: Wording) -> str:
 
 
 def _effect_block(results: StudyResults, kind: str, cells: Sequence[Cell], key: str, say: Wording) -> list[Block]:
-    """The table of one kind of effect, or a sentence where nothing could be compared."""
+    """The table of one kind of effect, or a sentence where there is none; then what was refused, and why."""
     keyed = _rows(results, kind, cells, say)
+    refused = _refusals(results, kind, cells, say)
+    blocks: list[Block] = [Bullets(refused)] if refused else []
     if not keyed:
-        return [Paragraph(say(f"{key}.nothing"))]
+        return [Paragraph(say(f"{key}.nothing")), *blocks]
     levels, rows = zip(*keyed, strict=True)
     columns = (
         left(say("effects.level")),
@@ -59,10 +64,9 @@ def _effect_block(results: StudyResults, kind: str, cells: Sequence[Cell], key: 
         left(say("mode.hardware")),
         *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
     )
-    notes = [say("note.change")]
-    if any(value.mark == WITHIN_NOISE for each in rows for value in each):
-        notes.append(f"{WITHIN_NOISE} {say('note.within_noise')}")
-    return [Table(say(f"{key}.caption"), columns, tuple(rows), tuple(notes), ruled_by(levels))]
+    marks = {mark for each in rows for value in each for mark in value.mark}
+    notes = [f"{mark} {say(f'note.{name}')}" for mark, name in NOTES.items() if mark in marks]
+    return [Table(say(f"{key}.caption"), columns, tuple(rows), (say("note.change"), *notes), ruled_by(levels)), *blocks]
 
 
 def _rows(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording) -> list[tuple[str, tuple[Value, ...]]]:
@@ -71,44 +75,61 @@ def _rows(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording)
     for workload in results.workloads:
         groups = identical_groups(results.cells_of(workload))
         for index, point in enumerate(results.points_of(workload)):
-            level = load_level(point, say)
-            level = level if len(results.workloads) == 1 else f"{workload}, {level}"
+            level = short_level(workload, point, results, say)
             for cell in cells:
                 effects = {key: results.effect(kind, cell, index, *key) for key in HEADLINES}
-                base = _base_of(results, cell, effects.values())
-                if cell.workload == workload and base:
-                    hardware = say(
-                        "effects.hardware_pair",
-                        here=hardware_of(cell.hardware, say),
-                        there=hardware_of(base.hardware, say),
-                    )
-                    values = [_change(effects[key], noise(groups, index, *key), say) for key in HEADLINES]
-                    rows.append((level, row(level, cell.name, base.name, hardware, *values)))
+                known = [effect for effect in effects.values() if effect and effect.ratio is not None]
+                if cell.workload == workload and known:
+                    base = results.base_of(known[0])
+                    values = [
+                        _change(effects[key], noise(groups, index, *key), (cell, base), index, key, say)
+                        for key in HEADLINES
+                    ]
+                    rows.append((level, row(level, cell.name, base.name, hardware_pair(cell, base, say), *values)))
     return rows
 
 
-def _base_of(results: StudyResults, cell: Cell, effects: "Sequence[Effect | None] | object") -> Cell | None:
-    """The cell that these effects compare with, if any number could be compared."""
-    found = [effect for effect in effects if effect and effect.ratio is not None]  # type: ignore[attr-defined]
-    if not found:
-        return None
-    base = (found[0].row["base_mode"], found[0].row["base_dtype"])
-    return next(other for other in results.cells_of(cell.workload) if (other.mode, other.dtype) == base)
-
-
-def _change(effect: Effect | None, yardstick: float | None, say: Wording) -> Value:
+def _change(
+    effect: Effect | None,
+    yardstick: float | None,
+    pair: tuple[Cell, Cell],
+    index: int,
+    number: tuple[str, str],
+    say: Wording,
+) -> Value:
     """The change in percent, below it the interval and the verdict where launches allow them."""
     if effect is None or effect.ratio is None or effect.ratio <= 0:
-        return Value(format_percent(None))
+        return Value(DASH)
+    metric, stat = number
+    weak = stat == "p99" and any(not supports_quantile(0.99, cell.metric(index, metric).get("n") or 0) for cell in pair)
     small = yardstick is not None and max(effect.ratio, 1 / effect.ratio) - 1 <= yardstick
-    under = []
+    under = ""
     if effect.interval:
-        under.append(
-            say("effects.interval", low=format_percent(effect.interval[0]), high=format_percent(effect.interval[1]))
-        )
-    if effect.verdict:
-        under.append(say(f"verdict.{effect.verdict}") if say.has(f"verdict.{effect.verdict}") else effect.verdict)
-    return Value(format_percent(effect.ratio), under=" ".join(under), mark=WITHIN_NOISE if small else "")
+        low, high = (format_change(end) for end in effect.interval)
+        under = say("effects.interval", low=low, high=high, verdict=verdict(effect, say))
+    return Value(
+        format_change(effect.ratio), under=under, mark=(WEAK if weak else "") + (WITHIN_NOISE if small else "")
+    )
+
+
+def verdict(effect: Effect, say: Wording) -> str:
+    """The verdict in the report's language."""
+    key = f"verdict.{effect.verdict.replace(' ', '_')}"
+    return say(key) if say.has(key) else effect.verdict
+
+
+def _refusals(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording) -> tuple[str, ...]:
+    """Comparisons of this kind that were refused, with the reason once for each pair."""
+    reasons: dict[tuple[Cell, Cell], str] = {}
+    for effect in results.effects:
+        cell = results.cell_of(effect)
+        if effect.row["effect"] == kind and cell in cells and effect.row["stat"] == "mean" and effect.ratio is None:
+            reasons.setdefault((cell, results.base_of(effect)), printable_log(effect.row["note"]))
+    return tuple(
+        say("effects.refused", cell=cell_label(cell, results), base=cell_label(base, results), reason=reason)
+        for (cell, base), reason in reasons.items()
+        if reason
+    )
 
 
 def _identical_blocks(results: StudyResults, say: Wording) -> list[Block]:
@@ -125,11 +146,7 @@ def _identical_blocks(results: StudyResults, say: Wording) -> list[Block]:
                 values = [noise([group], index, *key) for key in HEADLINES]
                 if any(value is not None for value in values):
                     shown = (format_percent(None if value is None else 1 + value, sign=False) for value in values)
-                    level = (
-                        load_level(point, say)
-                        if len(results.workloads) == 1
-                        else f"{workload}, {load_level(point, say)}"
-                    )
+                    level = short_level(workload, point, results, say)
                     rows.append(row(level, ", ".join(cell.name for cell in group), *shown))
     columns = (
         left(say("effects.level")),

@@ -4,6 +4,7 @@ from typing import Any
 
 from pdkv.log_text import clean_lines
 from pdkv.report_blocks import Block, Excerpt, Paragraph, Section, Table, left, row
+from pdkv.report_phrases import cell_label
 from pdkv.study_results import Cell, StudyResults
 from pdkv.typefaces import printable_log
 from pdkv.units import DASH
@@ -24,7 +25,7 @@ def describe_failures(results: StudyResults, say: Wording) -> list[Section]:
 
 
 def excerpt_of(text: str, say: Wording) -> str:
-    """The last lines of a log as they can be printed: no escape codes, long lines cut with a note of what is missing."""
+    """The last lines of a log as they can be printed: no escape codes, long lines cut and the rest counted."""
     lines = clean_lines(text.rstrip("\n"))
     dropped = len(lines) - EXCERPT_LINES
     shown = [_cut(printable_log(line), say) for line in lines[-EXCERPT_LINES:]]
@@ -53,21 +54,40 @@ def _failed_launch(cell: Cell, trial: dict[str, Any], say: Wording) -> Section:
 
 def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
     """Checks that failed or are suspect; unknown ones too, as what is not known is not passed."""
-    rows = []
+    found: dict[tuple[str, str, str, str], list[str]] = {}
     for cell in results.cells:
-        for trial in [*cell.trials, cell.content]:
-            launch = f"{cell.name} r{trial['repeat']}" if "repeat" in trial else cell.name
-            for check in trial.get("checks") or []:
-                if check["state"] != "passed" and not (trial.get("failure") and check["state"] == "unknown"):
-                    texts = (printable_log(str(check.get(key) or DASH)) for key in ("evidence", "remedy"))
-                    rows.append(row(launch, check["name"], say(f"check.{check['state']}"), *texts))
-    if not rows:
+        for part in [*cell.trials, cell.content]:
+            label = cell_label(cell, results)
+            launch = f"{label} r{part['repeat']}" if len(cell.trials) > 1 and "repeat" in part else label
+            for check in part.get("checks") or []:
+                if check["state"] != "passed" and not (part.get("failure") and check["state"] == "unknown"):
+                    key = (check["name"], check["state"], check.get("evidence") or DASH, check.get("remedy") or DASH)
+                    found.setdefault(key, []).append(launch)
+    if not found:
         return [Paragraph(say("checks.none"))]
+    order = sorted(found, key=lambda key: ("failed", "suspect", "unknown").index(key[1]))
+    rows = [
+        row(
+            name,
+            say(f"check.{state}"),
+            printable_log(evidence),
+            printable_log(remedy),
+            _launches(found[key], results, say),
+        )
+        for key in order
+        for name, state, evidence, remedy in [key]
+    ]
     columns = (
-        left(say("checks.launch")),
         left(say("checks.name")),
         left(say("checks.state")),
         left(say("checks.evidence"), wide=True),
         left(say("checks.remedy"), wide=True),
+        left(say("checks.launch"), wide=True),
     )
-    return [Table(say("checks.caption"), columns, tuple(rows), (say("checks.note"),))]
+    return [Table(say("checks.caption"), columns, tuple(rows), (say("checks.note"),), tuple(range(1, len(rows))))]
+
+
+def _launches(names: list[str], results: StudyResults, say: Wording) -> str:
+    """The launches by name; not one by one where they are all that ran."""
+    ran = sum(not trial.get("failure") for cell in results.cells for trial in cell.trials)
+    return say("checks.all_launches", count=ran) if len(names) == ran > 2 else ", ".join(names)

@@ -6,10 +6,10 @@ from typing import Any
 from pdkv.figure_names import ecdf_figure, metrics_figure
 from pdkv.identical_cells import best_cells
 from pdkv.report_blocks import Block, Column, Figure, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.report_phrases import hardware, load_level
+from pdkv.report_phrases import format_change, hardware, load_level
 from pdkv.stats import supports_quantile
 from pdkv.study_results import THROUGHPUT, Cell, StudyResults
-from pdkv.units import DASH, format_ms, format_percent, format_quantity
+from pdkv.units import DASH, format_ms, format_quantity
 from pdkv.wording import Wording
 
 STATS = ("mean", "median", "p90", "p99")
@@ -72,7 +72,7 @@ class _Level:
 
     def _notes(self, *, weak: bool) -> tuple[str, ...]:
         states = {cell.point_state(self.index) for cell in self.cells}
-        notes = [self.say("note.best")]
+        notes = []
         if weak:
             notes.append(f"{WEAK} {self.say('note.weak')}")
         if "suspect" in states:
@@ -84,13 +84,25 @@ class _Level:
     def _number(self, cell: Cell, metric: str, stat: str, text: str, best: set[Cell], *, weak: bool = False) -> Value:
         if text == DASH:
             return Value(DASH)
-        under = self.say("word.base") if cell is self.base else format_percent(self._ratio(cell, metric, stat))
+        under = self.say("word.base") if cell is self.base else format_change(self._ratio(cell, metric, stat))
         return Value(text, under="" if under == DASH else under, best=cell in best, mark=WEAK if weak else "")
+
+    def _is_weak(self, cell: Cell, metric: str, stat: str) -> bool:
+        """Whether the cell has too few values for this percentile."""
+        return stat in QUANTILES and not supports_quantile(
+            QUANTILES[stat], cell.metric(self.index, metric).get("n") or 0
+        )
+
+    def _best_latency(self, metric: str, stat: str) -> set[Cell]:
+        """None is best in a percentile that one of the samples cannot carry."""
+        if any(self._is_weak(cell, metric, stat) for cell in self.compared):
+            return set()
+        return best_cells(self.compared, self.index, metric, stat, higher=False)
 
     def latency_table(self, metrics: Sequence[str], level: dict[str, str]) -> Table:
         """Two latencies side by side: mean, median, p90, p99 and the number of values of each."""
         say = self.say
-        best = {(m, s): best_cells(self.compared, self.index, m, s, higher=False) for m in metrics for s in STATS}
+        best = {(m, s): self._best_latency(m, s) for m in metrics for s in STATS}
         rows = []
         any_weak = False
         for cell in self.cells:
@@ -99,7 +111,7 @@ class _Level:
                 n = cell.metric(self.index, metric).get("n")
                 for stat in STATS:
                     text = format_ms(cell.value(self.index, metric, stat))
-                    weak = stat in QUANTILES and text != DASH and not supports_quantile(QUANTILES[stat], n or 0)
+                    weak = text != DASH and self._is_weak(cell, metric, stat)
                     any_weak |= weak
                     values.append(self._number(cell, metric, stat, text, best[metric, stat], weak=weak))
                 values.append(Value(f"{n:,}" if n else DASH))

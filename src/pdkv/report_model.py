@@ -71,7 +71,7 @@ def build_report(results: StudyResults, settings: ReportSettings) -> Report:
 
 
 def texts_of(report: Report) -> Iterator[str]:
-    """Every text of the report that is set in the text font: all but excerpts, which are escaped where they are made."""
+    """Every text that is set in the text font: all but excerpts, which are escaped where they are made."""
     yield from (report.title, report.subtitle, *report.said, *report.untold)
     for section in report.sections:
         yield section.title

@@ -18,8 +18,8 @@ from pdkv.typefaces import MONO_FONT, Typefaces, choose_typefaces
 from pdkv.wording import Wording
 
 LINE_BREAK = "\u200b"  # zero-width space: a line may end here
-LONGEST_WORD = 14
-EXCERPT_WIDTH = 104  # characters of the monospace font on a line
+LONGEST_WORD = 18
+EXCERPT_WIDTH = 112  # characters of the monospace font on a line
 
 
 def write_pdf(

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pdkv.study_results import Cell
-from pdkv.units import DASH
+from pdkv.load_level import load_label
+from pdkv.study_results import Cell, StudyResults
+from pdkv.units import DASH, format_percent
 from pdkv.wording import Wording
 
 
@@ -26,6 +27,32 @@ def load_level(point: dict[str, Any], say: Wording) -> str:
     if point["arrival"] == "closed":
         return say("load.closed", concurrency=point["concurrency"])
     return say("load.open", rate=f"{point['rate']:g}", arrival=point["arrival"])
+
+
+def short_level(workload: str, point: dict[str, Any], results: StudyResults, say: Wording) -> str:
+    """``c = 2`` or ``2/s``, with the workload in front where a study has several."""
+    level = (
+        say("load.closed_short", concurrency=load_label(point)) if point["arrival"] == "closed" else load_label(point)
+    )
+    return level if len(results.workloads) == 1 else f"{workload}, {level}"
+
+
+def cell_label(cell: Cell, results: StudyResults) -> str:
+    """The cell's name, with the workload in front where a study has several."""
+    return cell.name if len(results.workloads) == 1 else f"{cell.workload}/{cell.name}"
+
+
+def hardware_pair(here: Cell, there: Cell, say: Wording) -> str:
+    """``2 GPUs against 1 GPU``, ``2 cores each``."""
+    if here.hardware == there.hardware:
+        return say("hardware.each", amount=hardware(here, say)) if here.hardware else DASH
+    return say("hardware.against", here=hardware(here, say), there=hardware(there, say))
+
+
+def format_change(ratio: float | None) -> str:
+    """A ratio as a change with a true minus sign; what rounds to nothing has no sign."""
+    text = format_percent(ratio)
+    return "0.0%" if text in ("+0.0%", "-0.0%") else text.replace("-", "−")
 
 
 def topology(cell: Cell, say: Wording) -> str:
@@ -70,11 +97,24 @@ def known_or_dash(value: object, say: Wording) -> str:
     return str(value)
 
 
-def same_or_split(values: Sequence[tuple[str, str]], say: Wording) -> str:
-    """One text where all cells agree, else each text with the cells that it holds for. ``values``: (cell, text)."""
-    holders: dict[str, list[str]] = {}
+def same_or_split(values: Sequence[tuple[Cell, str]], results: StudyResults, say: Wording) -> str:
+    """One text where all cells agree, else each text with the cells that it holds for."""
+    holders: dict[str, list[Cell]] = {}
     for cell, text in values:
         holders.setdefault(text, []).append(cell)
     if len(holders) < 2:
         return next(iter(holders), DASH)
-    return "; ".join(say("word.only_in", value=text, cells=", ".join(cells)) for text, cells in holders.items())
+    parts = [
+        say("word.only_in", value=text, cells=", ".join(_named(cells, results))) for text, cells in holders.items()
+    ]
+    return "; ".join(parts)
+
+
+def _named(cells: Sequence[Cell], results: StudyResults) -> list[str]:
+    """Cells by name; where all of a mode are among them, the mode instead."""
+    names = []
+    for mode in dict.fromkeys(cell.mode for cell in cells):
+        members = [cell for cell in cells if cell.mode == mode]
+        whole = len(members) == sum(cell.mode == mode for cell in results.cells)
+        names += [mode] if whole else [cell_label(cell, results) for cell in members]
+    return names

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pdkv.report_blocks import Block, Column, Paragraph, Section, Table, left, row, ruled_by
-from pdkv.report_phrases import known_or_dash
+from pdkv.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.report_phrases import cell_label, format_change, known_or_dash
 from pdkv.study_results import Cell, StudyResults
 from pdkv.units import DASH, format_bytes, format_quantity
 from pdkv.wording import Wording
@@ -24,7 +24,7 @@ def describe_servers(results: StudyResults, say: Wording) -> list[Section]:
     differing = [cell.name for cell in results.cells if _launches_differ(cell)]
     if differing:
         blocks.append(Paragraph(say("servers.differ", cells=", ".join(differing))))
-    blocks += [_capacity_table(instances, say), _resolved_table(instances, say)]
+    blocks += [_capacity_table(results, instances, say), _resolved_table(results, instances, say)]
     return [Section(say("servers.title"), tuple(blocks))]
 
 
@@ -42,19 +42,19 @@ def _launches_differ(cell: Cell) -> bool:
     return len(identities) > 1
 
 
-def _labels(cell: Cell, instance: dict[str, Any]) -> tuple[str, str, str]:
-    return cell.workload, cell.name, str(instance.get("name") or instance.get("role") or DASH)
+def _labels(results: StudyResults, cell: Cell, instance: dict[str, Any]) -> tuple[str, str]:
+    return cell_label(cell, results), str(instance.get("name") or instance.get("role") or DASH)
 
 
 def _label_columns(say: Wording) -> tuple[Column, ...]:
-    return left(say("workload.name")), left(say("word.cell")), left(say("servers.instance"))
+    return left(say("word.cell")), left(say("servers.instance"))
 
 
-def _capacity_table(instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
+def _capacity_table(results: StudyResults, instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
     rows = [
         row(
-            *_labels(cell, instance),
-            known_or_dash(instance.get("kv_cache_tokens"), say),
+            *_labels(results, cell, instance),
+            _tokens(results, cell, instance, say),
             format_quantity(instance.get("max_concurrency")),
             format_bytes(instance.get("kv_cache_bytes")),
             known_or_dash(instance.get("block_size"), say),
@@ -73,9 +73,17 @@ def _capacity_table(instances: list[tuple[Cell, dict[str, Any]]], say: Wording) 
     )
 
 
-def _resolved_table(instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
+def _tokens(results: StudyResults, cell: Cell, instance: dict[str, Any], say: Wording) -> Value:
+    """The capacity, and where decoding happens, under it that of the cell against the base cell's."""
+    effect = results.capacity_effect("baseline", cell, "kv_cache_tokens")
+    known = effect is not None and effect.ratio is not None and instance.get("role") != "prefill"
+    under = format_change(effect.ratio) if effect and known else ""
+    return Value(known_or_dash(instance.get("kv_cache_tokens"), say), under=under)
+
+
+def _resolved_table(results: StudyResults, instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
     rows = [
-        row(*_labels(cell, instance), *(known_or_dash(instance.get(key), say) for key in RESOLVED))
+        row(*_labels(results, cell, instance), *(known_or_dash(instance.get(key), say) for key in RESOLVED))
         for cell, instance in instances
     ]
     columns = _label_columns(say) + tuple(left(say(f"servers.{key}")) for key in RESOLVED)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pdkv.report_blocks import Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.report_phrases import cell_label
 from pdkv.study_results import StudyResults
 from pdkv.units import DASH, format_duration
 from pdkv.wording import Wording
@@ -20,15 +21,14 @@ def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
             times = [stages.get(f"{name}_s") for name in STAGES]
             if times[-1] is not None:
                 whole.append(times)
-            label = cell.name if len(cell.trials) == 1 else f"{cell.name} r{trial['repeat']}"
-            rows.append(row(cell.workload, label, *(format_duration(seconds) for seconds in times), _share(times)))
+            label = cell_label(cell, results) + ("" if len(cell.trials) == 1 else f" r{trial['repeat']}")
+            rows.append(row(label, *(format_duration(seconds) for seconds in times), _share(times)))
             keys.append((cell.workload, cell.mode))
     total = [sum(each[column] or 0.0 for each in whole) for column in range(len(STAGES))]
     if whole:
-        rows.append(row(say("stages.total"), "", *(format_duration(seconds) for seconds in total), _share(total)))
+        rows.append(row(say("stages.total"), *(format_duration(seconds) for seconds in total), _share(total)))
         keys.append(("", ""))
     columns = (
-        left(say("workload.name")),
         left(say("word.cell")),
         *(Column(say(f"stage.{name}")) for name in STAGES),
         Column(say("stages.share")),

@@ -4,20 +4,20 @@ Nothing is said here that the stored numbers do not hold: with one launch per ce
 """
 
 from collections import Counter
-from typing import Any
 
 from pdkv.identical_cells import identical_groups, noise
 from pdkv.report_conditions import gpu_names, uses_random_weights
-from pdkv.report_effects import HEADLINES, headline
-from pdkv.report_phrases import counted, hardware, hardware_of, listed, load_level
+from pdkv.report_effects import HEADLINES, verdict
+from pdkv.report_phrases import counted, format_change, hardware, hardware_of, listed, load_level
 from pdkv.stats import supports_quantile
-from pdkv.study_results import LATENCIES, THROUGHPUT, Cell, StudyResults
+from pdkv.study_results import LATENCIES, THROUGHPUT, Cell, Effect, StudyResults
 from pdkv.units import DASH, format_ms, format_percent, format_quantity
 from pdkv.wording import Wording
 
 OBSERVED = (("ttft", "mean"), ("tpot", "mean"), ("e2el", "mean"), (THROUGHPUT, "value"))
 STATES = ("valid", "suspect", "invalid", "failed")
 MOST_VERDICTS = 8
+DECIDED = ("lower", "higher", "equivalent")
 
 
 def subtitle(results: StudyResults, say: Wording) -> str:
@@ -46,9 +46,7 @@ def say_what_is_known(results: StudyResults, baseline: tuple[str, str], say: Wor
         return compared, outcome, say("summary.no_numbers")
     verdicts = _verdicts(results, baseline, say)
     observations = [] if verdicts else _observations(results, say)
-    return tuple(
-        [compared, outcome, *verdicts, *observations, *_yardsticks(results, say), *_unequal_hardware(results, say)]
-    )
+    return (compared, outcome, *verdicts, *observations, *_yardsticks(results, say), *_unequal_hardware(results, say))
 
 
 def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
@@ -113,45 +111,32 @@ def _verdicts(results: StudyResults, baseline: tuple[str, str], say: Wording) ->
             for index, point in enumerate(results.points_of(workload)):
                 for cell in results.cells_of(workload):
                     effect = results.effect("baseline", cell, index, metric, stat)
-                    if (
-                        effect
-                        and effect.interval
-                        and effect.ratio is not None
-                        and effect.verdict
-                        and effect.verdict != "unclear"
-                    ):
-                        found.append(
-                            _verdict(
-                                cell,
-                                effect.ratio,
-                                effect.interval,
-                                effect.verdict,
-                                (metric, stat),
-                                point,
-                                baseline,
-                                say,
-                            )
-                        )
+                    if effect and effect.interval and effect.verdict in DECIDED:
+                        place = say("summary.place", level=load_level(point, say), workload=workload)
+                        found.append(_verdict(cell, effect, _phrase(metric, stat, say), place, baseline, say))
     rest = len(found) - MOST_VERDICTS
     return found[:MOST_VERDICTS] + ([say("summary.more_verdicts", count=rest)] if rest > 0 else [])
 
 
-def _verdict(
-    cell: Cell, ratio: float, interval: tuple[float, float], verdict: str, number: tuple[str, str],
-    point: dict[str, Any], baseline: tuple[str, str], say: Wording,
-) -> str:  # fmt: skip
+def _verdict(cell: Cell, effect: Effect, number: str, place: str, baseline: tuple[str, str], say: Wording) -> str:
+    low, high = effect.interval or (None, None)
     return say(
         "summary.verdict",
         cell=cell.name,
         base="/".join(baseline),
-        workload=cell.workload,
-        level=load_level(point, say),
-        number=headline(*number, say),
-        change=format_percent(ratio),
-        low=format_percent(interval[0]),
-        high=format_percent(interval[1]),
-        verdict=say(f"verdict.{verdict}") if say.has(f"verdict.{verdict}") else verdict,
+        place=place,
+        number=number,
+        change=format_change(effect.ratio),
+        low=format_change(low),
+        high=format_change(high),
+        verdict=verdict(effect, say),
     )
+
+
+def _phrase(metric: str, stat: str, say: Wording) -> str:
+    """``mean TTFT``, ``output throughput``: the number within a sentence."""
+    name = say(f"metric.{metric}.name")
+    return name if stat == "value" else say("summary.number", metric=name, stat=say(f"stat.{stat}"))
 
 
 def _observations(results: StudyResults, say: Wording) -> list[str]:
@@ -177,7 +162,7 @@ def _range(cells: list[Cell], index: int, metric: str, stat: str, say: Wording) 
         return ""
     texts = [format_quantity(value) if metric == THROUGHPUT else format_ms(value) for value, _ in values]
     unit = say("unit.tok_s" if metric == THROUGHPUT else "unit.ms")
-    number = headline(metric, stat, say)
+    number = _phrase(metric, stat, say)
     if len(values) == 1 or texts[0] == texts[-1]:
         return say("summary.one_value", number=number, low=texts[0], unit=unit, cell=values[0][1])
     return say(
@@ -192,22 +177,20 @@ def _range(cells: list[Cell], index: int, metric: str, stat: str, say: Wording) 
 
 
 def _yardsticks(results: StudyResults, say: Wording) -> list[str]:
-    """What identical cells differed by, at most, in the numbers of the summary."""
+    """What identical cells differed by, at most, in the numbers of the summary: one sentence per workload."""
     sentences = []
     for workload in results.workloads:
         groups = identical_groups(results.cells_of(workload))
-        for index, point in enumerate(results.points_of(workload)):
-            parts = [
-                f"{headline(metric, stat, say)} {format_percent(1 + value, sign=False)}"
-                for metric, stat in OBSERVED
-                if (value := noise(groups, index, metric, stat)) is not None
-            ]
-            if parts:
-                names = "; ".join(listed([cell.name for cell in group], say) for group in groups)
-                level = load_level(point, say)
-                sentences.append(
-                    say("summary.yardstick", groups=names, level=level, parts=", ".join(parts), workload=workload)
-                )
+        levels = range(len(results.points_of(workload)))
+        parts = []
+        for metric, stat in OBSERVED:
+            differences = [value for index in levels if (value := noise(groups, index, metric, stat)) is not None]
+            if differences:
+                change = format_percent(1 + max(differences), sign=False)
+                parts.append(f"{_phrase(metric, stat, say)} {change}")
+        if parts:
+            names = "; ".join(listed([cell.name for cell in group], say) for group in groups)
+            sentences.append(say("summary.yardstick", groups=names, parts=", ".join(parts), workload=workload))
     return sentences
 
 

@@ -1,10 +1,11 @@
 """What the devices did, by role: the article's figures A.1 and A.2, with the source of the samples named."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pdkv.figure_names import trace_figure
-from pdkv.report_blocks import Block, Column, Figure, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.report_phrases import listed
+from pdkv.report_blocks import Block, Column, Figure, Paragraph, Section, Table, left, row, ruled_by
+from pdkv.report_phrases import cell_label, listed
 from pdkv.study_results import Cell, StudyResults
 from pdkv.units import DASH, format_bytes, format_quantity
 from pdkv.wording import Wording
@@ -15,7 +16,7 @@ def describe_traces(results: StudyResults, say: Wording) -> list[Section]:
     traced = [(cell, trial["trace"]) for cell in results.cells if (trial := cell.drawn_trial) and trial.get("trace")]
     if not traced:
         return [Section(say("traces.title"), (Paragraph(say("traces.nothing")),))]
-    blocks: list[Block] = [Paragraph(_sources(traced, say)), _load_table(traced, say)]
+    blocks: list[Block] = [Paragraph(_sources(traced, say)), _load_table(results, traced, say)]
     missing = list(dict.fromkeys(text for _, trace in traced for text in _missing(trace, say)))
     if missing:
         blocks.append(Paragraph(say("traces.missing", list="; ".join(missing))))
@@ -49,43 +50,44 @@ def _source_names(traced: list[tuple[Cell, dict[str, Any]]], cells: list[Cell], 
 
 def _missing(trace: dict[str, Any], say: Wording) -> list[str]:
     return [
-        say("traces.missing_item", fields=", ".join(entry["fields"]), reason=entry["reason"])
+        say(
+            "traces.missing_item",
+            fields=", ".join(_field(name, say) for name in entry["fields"]),
+            reason=entry["reason"],
+        )
         for entry in trace.get("missing") or []
     ]
 
 
-def _load_table(traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
-    """The load stage as a whole, by role; processes are left to the figures where devices were sampled."""
-    rows, keys = [], []
-    for cell, trace in traced:
-        for phase in trace.get("phases") or []:
-            if phase["stage"] == "load" and phase["point"] is None:
-                rows.append(row(cell.workload, cell.name, phase["role"], _kind(phase, say), *_phase_values(phase)))
-                keys.append((cell.workload, cell.mode))
-    columns = (
-        left(say("workload.name")),
-        left(say("word.cell")),
-        left(say("traces.role")),
-        left(say("traces.devices")),
-        *(Column(say(f"traces.{key}")) for key in ("util", "util_max", "mem_util", "memory", "power", "energy")),
-    )
-    return Table(say("traces.caption"), columns, tuple(rows), (say("traces.note"),), ruled_by(keys))
+def _field(name: str, say: Wording) -> str:
+    return say(f"field.{name}") if say.has(f"field.{name}") else name
+
+
+def _load_table(results: StudyResults, traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
+    """The load stage as a whole, by role. Quantities that no device of the study has are left out."""
+    phases = [(cell, phase) for cell, trace in traced for phase in _load_phases(trace)]
+    shown = {key: read for key, read in _QUANTITIES.items() if any(read(phase) != DASH for _, phase in phases)}
+    rows = [
+        row(cell_label(cell, results), phase["role"], _kind(phase, say), *(read(phase) for read in shown.values()))
+        for cell, phase in phases
+    ]
+    labels = (left(say("word.cell")), left(say("traces.role")), left(say("traces.devices")))
+    columns = (*labels, *(Column(say(f"traces.{key}")) for key in shown))
+    ruled = ruled_by((cell.workload, cell.mode) for cell, _ in phases)
+    return Table(say("traces.caption"), columns, tuple(rows), (say("traces.note"),), ruled)
+
+
+def _load_phases(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of each role the GPUs where it has some, else its processes, else its cores, as in the figures."""
+    phases = [each for each in trace.get("phases") or [] if each["stage"] == "load" and each["point"] is None]
+    kinds = {each["kind"] for each in phases}
+    kind = next((kind for kind in ("gpu", "process", "core") if kind in kinds), None)
+    return [each for each in phases if each["kind"] == kind]
 
 
 def _kind(phase: dict[str, Any], say: Wording) -> str:
     number = "one" if phase["devices"] == 1 else "many"
     return say(f"device.{phase['kind']}.{number}", count=phase["devices"])
-
-
-def _phase_values(phase: dict[str, Any]) -> tuple[str | Value, ...]:
-    return (
-        _percent(phase.get("util_mean")),
-        _percent(phase.get("util_max")),
-        _percent(phase.get("mem_util_mean")),
-        format_bytes(phase.get("mem_bytes_max")),
-        _with_unit(phase.get("power_mean_w"), "W"),
-        _with_unit(phase.get("energy_j"), "J"),
-    )
 
 
 def _percent(share: float | None) -> str:
@@ -94,3 +96,13 @@ def _percent(share: float | None) -> str:
 
 def _with_unit(value: float | None, unit: str) -> str:
     return DASH if value is None else f"{format_quantity(value)} {unit}"
+
+
+_QUANTITIES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "util": lambda phase: _percent(phase.get("util_mean")),
+    "util_max": lambda phase: _percent(phase.get("util_max")),
+    "mem_util": lambda phase: _percent(phase.get("mem_util_mean")),
+    "memory": lambda phase: format_bytes(phase.get("mem_bytes_max")),
+    "power": lambda phase: _with_unit(phase.get("power_mean_w"), "W"),
+    "energy": lambda phase: _with_unit(phase.get("energy_j"), "J"),
+}

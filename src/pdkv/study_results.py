@@ -1,4 +1,4 @@
-"""The stored results of a study as figures and reports read them: cells in the study's order and the effects between them."""
+"""The stored results of a study as figures and reports read them: cells in its order and the effects between them."""
 
 import csv
 import io
@@ -132,7 +132,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Effect:
-    """One row of comparisons.csv: a cell against its base. ``ratio`` is value / base; an interval needs several launches."""
+    """One row of comparisons.csv: a cell against its base."""
 
     row: dict[str, str]
 
@@ -158,9 +158,16 @@ class StudyResults:
 
     def __init__(self, cells: Sequence[Cell], effects: Sequence[Effect]) -> None:
         self.cells = list(cells)
-        self.effects = list(effects)
+        self._cells = {(cell.workload, cell.mode, cell.dtype): cell for cell in cells}
+        # A comparison of a cell that the report does not show has no place in it.
+        self.effects = [effect for effect in effects if self._knows(effect)]
         key = ("workload", "concurrency", "metric", "stat", "effect", "mode", "dtype")
-        self._by_key = {tuple(effect.row[name] for name in key): effect for effect in effects}
+        self._by_key = {tuple(effect.row[name] for name in key): effect for effect in self.effects}
+
+    def _knows(self, effect: Effect) -> bool:
+        names = (effect.row["workload"], effect.row["mode"], effect.row["dtype"])
+        bases = (effect.row["workload"], effect.row["base_mode"], effect.row["base_dtype"])
+        return names in self._cells and bases in self._cells
 
     @property
     def workloads(self) -> list[str]:
@@ -188,6 +195,18 @@ class StudyResults:
             if configured:
                 return list(configured)
         return []
+
+    def cell_of(self, effect: Effect) -> Cell:
+        """The cell that an effect is about."""
+        return self._cells[effect.row["workload"], effect.row["mode"], effect.row["dtype"]]
+
+    def base_of(self, effect: Effect) -> Cell:
+        """The cell that it is compared with."""
+        return self._cells[effect.row["workload"], effect.row["base_mode"], effect.row["base_dtype"]]
+
+    def capacity_effect(self, kind: str, cell: Cell, metric: str) -> Effect | None:
+        """``cell`` against its base in what it holds: ``kv_cache_tokens``, ``max_concurrency`` or ``kv_cache_bytes``."""
+        return self._by_key.get((cell.workload, "", metric, "value", kind, cell.mode, cell.dtype))
 
     def effect(self, kind: str, cell: Cell, index: int, metric: str, stat: str) -> Effect | None:
         """``cell`` against its base of this ``kind`` at one load level; None where they were not compared."""

@@ -1,4 +1,4 @@
-"""The fonts of figures and reports: DejaVu, which comes with matplotlib, and an installed font for scripts that it lacks.
+"""The fonts of figures and reports: DejaVu, which comes with matplotlib, and an installed font for what that lacks.
 
 A compiler that meets an unknown character prints a box and says nothing; so every character is looked up beforehand.
 """
@@ -103,11 +103,11 @@ def _no_glyph(missing: set[int]) -> UserError:
     names = [unicodedata.name(chr(code), "") for code in missing]
     if any(name.startswith(_CJK) for name in names):
         return UserError(
-            f"no installed font has the Chinese, Japanese or Korean characters {sample} ({codes}) that the report must show",
-            remedy="install one, then run again: pip install cvttf-notosanscjk-regular, or apt-get install fonts-noto-cjk",
+            f"no installed font has the Chinese, Japanese or Korean characters {sample} ({codes}) of the report",
+            remedy="run again after: pip install cvttf-notosanscjk-regular, or apt-get install fonts-noto-cjk",
         )
     script = next((name.split()[0].capitalize() for name in names if name), "unnamed")
     return UserError(
-        f"no installed font has the {script} characters {sample} ({codes}) that the report must show",
+        f"no installed font has the {script} characters {sample} ({codes}) of the report",
         remedy="install a font of that script (apt-get install fonts-noto), or take the characters out of the names",
     )
