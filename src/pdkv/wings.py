@@ -64,7 +64,7 @@ MEASURING: Floors = {
         "scraper",
         "server_process",
     ),
-    4: ("deployment", "feasibility", "load", "stage_record", "survey", "warmup"),
+    4: ("deployment", "feasibility", "load", "stage_record", "survey", "trial_devices", "warmup"),
     5: ("trial",),
 }
 ANALYSING: Floors = {
