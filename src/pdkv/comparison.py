@@ -13,7 +13,7 @@ from pdkv.aggregate import CAPACITIES, capacity_of
 from pdkv.artifacts import read_json, write_text
 from pdkv.cell_pairs import Pair, pair_cells, refusal_of, same_configuration
 from pdkv.csv_table import tidy, to_csv
-from pdkv.left_out import LaunchSamples
+from pdkv.left_out import Summaries, summaries_without_each
 from pdkv.load_level import load_label
 from pdkv.metrics import LATENCIES, THROUGHPUTS
 from pdkv.verdicts import MIN_LAUNCHES, RatioEstimate, decide, estimate_ratio, holm, repeats_to_decide
@@ -33,7 +33,7 @@ _FEW = {1: "one launch", 2: "two launches"}
 
 Row = dict[str, Any]
 Folders = Mapping[int, Path]
-SamplesOf = Callable[[int, int], LaunchSamples]
+LeftOut = Callable[[int, int, tuple[int, ...]], list[Summaries]]
 
 
 def compare(cells: Sequence[Path], baseline: Sequence[str], output: Path) -> None:
@@ -52,13 +52,13 @@ def comparison_rows(contents: Sequence[Mapping[str, Any]], folders: Folders, mod
     points = {(id(cell), point["point"]): point for cell in contents for point in cell["points"]}
 
     @cache
-    def samples_of(cell: int, point: int) -> LaunchSamples:
-        return LaunchSamples(folders[cell], points[cell, point])
+    def left_out(cell: int, point: int, blocks: tuple[int, ...]) -> list[Summaries]:
+        return summaries_without_each(folders[cell], points[cell, point], blocks)
 
     rows: list[Row] = []
     for pair in pair_cells(contents, mode, dtype):
         refusal = refusal_of(pair)
-        rows += [row for point in _planned_points(pair.cell) for row in _point_rows(pair, point, refusal, samples_of)]
+        rows += [row for point in _planned_points(pair.cell) for row in _point_rows(pair, point, refusal, left_out)]
         rows += [_capacity_row(pair, metric, refusal) for metric in CAPACITIES]
     _decide_families(rows)
     return rows
@@ -69,7 +69,7 @@ def _planned_points(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"point": index, **point} for index, point in enumerate(cell["config"]["workload"]["points"])]
 
 
-def _point_rows(pair: Pair, planned: Mapping[str, Any], refusal: str | None, samples_of: SamplesOf) -> Iterator[Row]:
+def _point_rows(pair: Pair, planned: Mapping[str, Any], refusal: str | None, left_out: LeftOut) -> Iterator[Row]:
     index = planned["point"]
     cell, base = (_measured_point(content, index) for content in (pair.cell, pair.base))
     refusal = refusal or _why_not_measured(pair, (cell, base))
@@ -78,49 +78,48 @@ def _point_rows(pair: Pair, planned: Mapping[str, Any], refusal: str | None, sam
         scale = 1e3 if metric in LATENCIES else 1.0
         row["value"], row["base_value"] = (_scaled(point, metric, stat, scale) for point in (cell, base))
         if refusal or cell is None or base is None:
-            row["note"] = refusal or ""
-            yield row
+            yield row | {"note": refusal or ""}
             continue
         row["launches"], row["base_launches"] = cell["launches"], base["launches"]
+        blocks = tuple(sorted(set(cell["repeats"]) & set(base["repeats"])))
         _set_ratio(row)
-        blocks = sorted(set(cell["repeats"]) & set(base["repeats"]))
-        if stat == "p99" and not (
-            cell["metrics"][metric]["p99_supported"] and base["metrics"][metric]["p99_supported"]
-        ):
-            n = min(point["metrics"][metric]["n"] for point in (cell, base))
-            row["_weak"] = f"{n} values cannot carry a p99"
-        elif row["ratio"] and len(blocks) >= MIN_LAUNCHES:
-            one, other = samples_of(id(pair.cell), index), samples_of(id(pair.base), index)
-            left_out = [[repeat for repeat in blocks if repeat != block] for block in blocks]
-            values = [(one.value(kept, metric, stat), other.value(kept, metric, stat)) for kept in left_out]
+        row["_weak"] = _weakness(stat, cell["metrics"][metric], base["metrics"][metric])
+        if row["ratio"] and not row["_weak"] and len(blocks) >= MIN_LAUNCHES:
+            sides = [left_out(id(content), index, blocks) for content in (pair.cell, pair.base)]
+            values = [(one[metric][stat], other[metric][stat]) for one, other in zip(*sides, strict=True)]
             row["_estimate"] = _estimate(row["ratio"], values)
         _finish(row, pair, blocks)
         yield row
 
 
+def _weakness(stat: str, cell: Mapping[str, Any], base: Mapping[str, Any]) -> str | None:
+    """Why a statistic has a value but no interval."""
+    if stat != "p99" or (cell["p99_supported"] and base["p99_supported"]):
+        return None
+    return f"{min(cell['n'], base['n'])} values cannot carry a p99"
+
+
 def _capacity_row(pair: Pair, metric: str, refusal: str | None) -> Row:
     """What a cell can hold at a time: nothing of the load is in it, so it stands without a load level."""
     row = _row(pair, "", metric, "value")
-    by_repeat = [
-        {
-            t["repeat"]: value
-            for t in cell["trials"]
-            if t["state"] in _RAN and (value := capacity_of(t, metric)) is not None
-        }
-        for cell in (pair.cell, pair.base)
-    ]
-    row["value"], row["base_value"] = (_mean(list(found.values())) for found in by_repeat)
+    cell, base = _capacities(pair.cell, metric), _capacities(pair.base, metric)
+    row["value"], row["base_value"] = _mean(list(cell.values())), _mean(list(base.values()))
     if refusal:
         return row | {"note": refusal}
-    row["launches"], row["base_launches"] = (len(found) for found in by_repeat)
+    row["launches"], row["base_launches"] = len(cell), len(base)
+    blocks = tuple(sorted(set(cell) & set(base)))
     _set_ratio(row)
-    blocks = sorted(set(by_repeat[0]) & set(by_repeat[1]))
     if row["ratio"] and len(blocks) >= MIN_LAUNCHES:
-        left_out = [[repeat for repeat in blocks if repeat != block] for block in blocks]
-        values = [tuple(_mean([found[r] for r in kept]) for found in by_repeat) for kept in left_out]
+        values = [tuple(_mean([found[b] for b in blocks if b != block]) for found in (cell, base)) for block in blocks]
         row["_estimate"] = _estimate(row["ratio"], values)
     _finish(row, pair, blocks)
     return row
+
+
+def _capacities(cell: Mapping[str, Any], metric: str) -> dict[int, float]:
+    """By repeat, of the launches that ran and say it."""
+    by_repeat = {trial["repeat"]: capacity_of(trial, metric) for trial in cell["trials"] if trial["state"] in _RAN}
+    return {repeat: value for repeat, value in by_repeat.items() if value is not None}
 
 
 def _row(pair: Pair, load: str, metric: str, stat: str) -> Row:
