@@ -6,18 +6,16 @@ Each verb imports what it needs when it runs, so that a quick verb starts quickl
 import argparse
 import io
 import json
-import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pdkv.errors import UserError
-from pdkv.interruption import Interrupted
+from pdkv.interruption import Interrupted, raise_when_told_to_stop
 
 if TYPE_CHECKING:
     from pdkv.config import Study
@@ -76,9 +74,11 @@ def survey_or_exit(study: "Study") -> None:
 
 def _check(arguments: argparse.Namespace) -> None:
     from pdkv.config import load_study
+
+    study = load_study(arguments.config)
     from pdkv.survey import describe_survey, survey_study
 
-    print(describe_survey(survey_study(load_study(arguments.config), ENGINES)))
+    print(describe_survey(survey_study(study, ENGINES)))
 
 
 def _plan(arguments: argparse.Namespace) -> None:
@@ -93,19 +93,9 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _measure(arguments: argparse.Namespace) -> None:
-    started_s = time.monotonic()
-    from pdkv.artifacts import read_json
-    from pdkv.trial import measure_trial
+    from pdkv.trial import measure
 
-    logging.basicConfig(filename=arguments.log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
-    measure_trial(
-        read_json(arguments.trial / "plan.json", "plan/1"),
-        arguments.trial,
-        attempt=arguments.attempt,
-        position=arguments.position,
-        debris=arguments.log.parent,
-        started_s=started_s,
-    )
+    measure(arguments.trial, attempt=arguments.attempt, position=arguments.position, log=arguments.log)
 
 
 def _read_launch(arguments: argparse.Namespace) -> None:
@@ -153,19 +143,23 @@ def _compare(arguments: argparse.Namespace) -> None:
 def _draw_figures(arguments: argparse.Namespace) -> None:
     from pdkv.figures import draw_figures
 
-    draw_figures(arguments.cells, arguments.comparisons, arguments.folder)
+    draw_figures(arguments.cells, arguments.comparisons, arguments.folder, arguments.language)
 
 
 def _write_markdown(arguments: argparse.Namespace) -> None:
     from pdkv.report_markdown import write_markdown
+    from pdkv.report_model import ReportSettings
 
-    write_markdown(arguments.cells, arguments.comparisons, arguments.report, arguments.output)
+    settings = ReportSettings.from_json(arguments.report)
+    write_markdown(arguments.cells, arguments.comparisons, settings, arguments.output)
 
 
 def _write_pdf(arguments: argparse.Namespace) -> None:
+    from pdkv.report_model import ReportSettings
     from pdkv.report_pdf import write_pdf
 
-    write_pdf(arguments.cells, arguments.comparisons, arguments.report, arguments.output)
+    settings = ReportSettings.from_json(arguments.report)
+    write_pdf(arguments.cells, arguments.comparisons, settings, arguments.output, arguments.figures)
 
 
 # ---- verbs for people ----------------------------------------------------------------------------------------------
@@ -180,7 +174,7 @@ def _install_engine(arguments: argparse.Namespace) -> None:
 def _prepare_model(arguments: argparse.Namespace) -> None:
     from pdkv.bundled_model import prepare_model
 
-    prepare_model(arguments.folder)
+    prepare_model(arguments.folder, (arguments.python,) if arguments.python else ())
 
 
 def _schema(_arguments: argparse.Namespace) -> None:
@@ -194,7 +188,7 @@ def _load(arguments: argparse.Namespace) -> None:
     from pdkv.load_table import describe_point, read_url_load
     from pdkv.progress import Progress
 
-    with Progress(arguments.model) as progress:
+    with raise_when_told_to_stop(), Progress(arguments.model) as progress:
         progress.stage("load")
         record = measure_url(
             arguments.url,
@@ -239,6 +233,7 @@ def _add_study_verbs(verbs: Any) -> None:
     install.add_argument("kind", choices=("auto", "cpu", "cuda"), nargs="?", default="auto")
     prepare = _add_verb(verbs, "prepare-model", _prepare_model, "make the folder of the bundled model")
     prepare.add_argument("folder", type=Path)
+    prepare.add_argument("--python", help="one that has torch and transformers (default: the embedded engine's)")
     _add_verb(verbs, "schema", _schema, "print the JSON schema of config files")
 
 
@@ -288,15 +283,15 @@ def _add_result_verbs(verbs: Any) -> None:
     compare.add_argument("--baseline", nargs=2, required=True, metavar=("MODE", "DTYPE"))
     _add_cells(compare, "--output")
     figures = _add_verb(verbs, "draw-figures", _draw_figures, "figures as SVG")
+    figures.add_argument("--language", default="en")
     _add_cells(figures, "--comparisons", "--folder")
     for name, run, text in (
         ("write-markdown", _write_markdown, "the report as Markdown"),
         ("write-pdf", _write_pdf, "the report as PDF"),
     ):
         report = _add_verb(verbs, name, run, text)
-        report.add_argument(
-            "--report", type=json.loads, required=True, metavar="JSON", help="title, language, baseline"
-        )
+        report.add_argument("--report", required=True, metavar="JSON", help="title, language, baseline")
+        report.add_argument("--figures", type=Path, default=Path("reports/figures"))
         _add_cells(report, "--comparisons", "--output")
 
 
@@ -331,7 +326,7 @@ def _as_typed(path: Path) -> Path:
 
 
 def _speak_utf8() -> None:
-    """Whatever the locale says: names and units hold characters that ASCII has not."""
+    """Whatever the locale says: names and units hold characters that ASCII has not; paths come out as they came in."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="replace")
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")

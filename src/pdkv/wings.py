@@ -1,10 +1,10 @@
-"""The floors of the house, its two wings, and a digest of the source behind each step of the study.
+"""The floors of the house, its wings, and a digest of the source behind each step of the study.
 
 Imports go downward only, and the wing that measures never imports the one that analyses: they meet through files. So
 the source of one step is its module and what that imports within its wing, and a change elsewhere reruns nothing.
 
-Floors 0 and 1 belong to no wing and to no digest: they carry values and do not make any. What they change in a trial
-shows in its config slice.
+Floors 0 and 1 belong to no wing and no digest: they carry values and do not make any. What they change in a trial shows
+in its config slice, and what installing changes shows in the environment that each trial records.
 """
 
 import ast
@@ -26,6 +26,7 @@ SHARED: Floors = {
         "config_messages",
         "config_schema",
         "engine_args",
+        "progress",
         "records",
         "wings",
         "yaml_source",
@@ -40,22 +41,18 @@ MEASURING: Floors = {
         "host_readings",
         "interruption",
         "model_shape",
-        "pip_install",
         "plan",
         "ports",
         "process_tree",
-        "progress",
         "prompts",
         "trial_folder",
     ),
     3: (
-        "bundled_model",
         "client",
         "cores",
         "device_sampling",
         "devices",
         "engine",
-        "engine_env",
         "environment",
         "keeper",
         "leases",
@@ -67,11 +64,18 @@ MEASURING: Floors = {
     4: ("deployment", "feasibility", "load", "stage_record", "survey", "trial_devices", "warmup"),
     5: ("trial",),
 }
+INSTALLING: Floors = {
+    2: ("pip_install",),
+    3: ("bundled_model", "engine_env"),
+}
 ANALYSING: Floors = {
     2: (
         "checks",
+        "comparability",
+        "csv_table",
         "event_stream",
         "figure_names",
+        "load_level",
         "metrics",
         "pieces",
         "point_requests",
@@ -79,13 +83,17 @@ ANALYSING: Floors = {
         "sampling",
         "scrapes",
         "server_log",
+        "server_totals",
         "stats",
         "throughput",
         "typefaces",
+        "verdicts",
+        "wording",
     ),
     3: (
         "launch_checks",
         "launch_facts",
+        "left_out",
         "load_facts",
         "request_checks",
         "trace_checks",
@@ -93,11 +101,37 @@ ANALYSING: Floors = {
         "utilization",
         "warmup_facts",
     ),
-    4: ("load_table", "study_results"),
-    5: (),
+    4: ("aggregate", "cell_pairs", "cell_summary", "comparison", "identical_cells", "load_table", "study_results"),
+    5: (
+        "figure_ecdf",
+        "figure_metrics",
+        "figure_style",
+        "figure_trace",
+        "figures",
+        "report_blocks",
+        "report_conditions",
+        "report_definitions",
+        "report_effects",
+        "report_failures",
+        "report_markdown",
+        "report_metrics",
+        "report_model",
+        "report_pdf",
+        "report_phrases",
+        "report_servers",
+        "report_stages",
+        "report_summary",
+        "report_traces",
+    ),
 }
 COMMAND_LINE: Floors = {6: ("cli", "__main__")}
-WINGS = {"shared": SHARED, "measuring": MEASURING, "analysing": ANALYSING, "command line": COMMAND_LINE}
+WINGS = {
+    "shared": SHARED,
+    "installing": INSTALLING,
+    "measuring": MEASURING,
+    "analysing": ANALYSING,
+    "command line": COMMAND_LINE,
+}
 
 
 @cache
@@ -139,15 +173,20 @@ def imports_of(module: str) -> frozenset[str]:
 
 
 def _closure(steps: tuple[str, ...]) -> set[str]:
+    wing = _wing(steps[0])
     found: set[str] = set()
     due = list(steps)
     while due:
         module = due.pop()
-        place = place_of(module)
-        if module not in found and (place is None or place[0] != "shared"):
+        if module not in found and _wing(module) == wing:
             found.add(module)
             due += imports_of(module)
     return found
+
+
+def _wing(module: str) -> str | None:
+    place = place_of(module)
+    return place[0] if place else None
 
 
 @cache

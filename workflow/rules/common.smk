@@ -27,7 +27,7 @@ attempts = {name: attempt_due(Path("results", name, "stages.json")) for name in 
 PREFIX = (
     "set -euo pipefail; "
     "unset OMP_NUM_THREADS GOTO_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS; "
-    f'pdkv() {{ exec {shlex.quote(sys.executable)} -P -m pdkv "$@"; }}; '
+    f'pdkv() {{ exec {shlex.quote(sys.executable)} -X utf8 -P -m pdkv "$@"; }}; '
 )
 shell.prefix(PREFIX.replace("{", "{{").replace("}", "}}"))
 

@@ -18,8 +18,10 @@ rule prepare_model:
         "../../envs/pipeline.yaml"
     params:
         folder=subpath(output[0], parent=True),
+        # A function of output is not compared: another engine does not make the model anew.
+        python=lambda wildcards, output: study.engine.python or "",
     shell:
-        "pdkv prepare-model {params.folder:q} 2> {log:q}"
+        "pdkv prepare-model {params.folder:q} --python {params.python:q} 2> {log:q}"
 
 
 rule plan_server:

@@ -21,8 +21,11 @@ rule draw_figures:
         "../../envs/pipeline.yaml"
     params:
         source=digest("figures"),
+        templates=folder_digest("templates"),
+        language=study.report.language,
     shell:
-        "pdkv draw-figures {input.cells:q} --comparisons {input.comparisons:q} --folder reports/figures 2> {log:q}"
+        "pdkv draw-figures {input.cells:q} --comparisons {input.comparisons:q} --language {params.language}"
+        " --folder reports/figures 2> {log:q}"
 
 
 rule write_markdown:

@@ -1,0 +1,219 @@
+"""The command line: verbs, messages and exit statuses, run as a user runs them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pdkv import wings
+from pdkv.cli import _parser
+from pdkv.config_schema import StudySection
+
+ROOT = Path(__file__).parent.parent
+SCHEMA = ROOT / "workflow/schemas/config.schema.json"
+VERBS = {
+    *("check", "plan", "measure", "read-launch", "read-warmup", "read-load", "trace-devices", "summarize-cell"),
+    *("aggregate", "compare", "draw-figures", "write-markdown", "write-pdf"),
+    *("install-engine", "prepare-model", "schema", "load"),
+}
+
+
+def pdkv(*arguments: object, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pdkv", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def golden_url() -> Iterator[str]:
+    """A server that answers after 20 ms with a token every 5 ms."""
+    command = [
+        sys.executable,
+        str(ROOT / "tests/golden_server.py"),
+        "--port",
+        "0",
+        "--ttft-s",
+        "0.02",
+        "--itl-s",
+        "0.005",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        port = re.search(r"\d+", server.stdout.readline())
+        assert port
+        yield f"http://127.0.0.1:{port[0]}"
+        server.terminate()
+
+
+class TestVerbs:
+    def test_there_is_one_for_each_rule_and_need(self) -> None:
+        action = next(action for action in _parser()._actions if action.dest == "==SUPPRESS==" or action.choices)
+        assert set(action.choices or ()) == VERBS
+
+    def test_each_explains_itself_quickly(self) -> None:
+        began = time.monotonic()
+        done = pdkv("load", "--help")
+        assert done.returncode == 0
+        assert "--concurrency" in done.stdout and "--request-rate" in done.stdout
+        assert time.monotonic() - began < 5, "importing the command line must stay light"
+
+    def test_parsing_imports_nothing_heavy(self) -> None:
+        """Every job pays for what the command line imports, and so does every `nothing to be done`."""
+        code = "import sys, pdkv.cli, pdkv.config, pdkv.wings; print(*sys.modules)"
+        modules = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
+        assert "pdkv.config" in modules
+        assert not modules & {"pandas", "pyarrow", "numpy", "scipy", "matplotlib", "pynvml", "uvloop", "snakemake"}
+
+    def test_modules_behind_the_verbs_exist(self) -> None:
+        missing = [name for name in wings.imports_of("cli") if wings.place_of(name) is None]
+        assert not missing
+
+
+class TestWrongUse:
+    def test_user_error_is_one_message_and_status_2(self, tmp_path: Path) -> None:
+        config = tmp_path / "study.yaml"
+        config.write_text("repeat: 3\nworkloads: {}\nmodes: [default]\ndtypes: [fp16]\n")
+        done = pdkv("check", "--config", config)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert f"{config}:1: repeat: unknown key" in done.stderr
+        assert "did you mean repeats?" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_missing_config(self, tmp_path: Path) -> None:
+        done = pdkv("check", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "config/config.yaml: there is no such file" in done.stderr
+
+    def test_missing_evidence(self, tmp_path: Path) -> None:
+        done = pdkv("read-launch", tmp_path)
+        assert done.returncode == 2
+        assert "plan.json is not there" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["--concurrency", "0", "--requests", "1"], "0 is not above 0"),
+            (["--concurrency", "1.5", "--requests", "1"], "invalid whole number value: '1.5'"),
+            (["--request-rate", "inf", "--requests", "1"], "inf is not above 0"),
+            (["--requests", "1"], "one of the arguments --concurrency --request-rate is required"),
+            (["--concurrency", "1", "--request-rate", "1", "--requests", "1"], "not allowed with"),
+        ],
+    )
+    def test_senseless_loads(self, arguments: list[str], said: str) -> None:
+        fixed = [
+            "--url",
+            "http://127.0.0.1:9",
+            "--model",
+            "m",
+            "--input-tokens",
+            "8",
+            "--output-tokens",
+            "2",
+            "--out",
+            "x",
+        ]
+        done = pdkv("load", *fixed, *arguments)
+        assert done.returncode == 2
+        assert said in done.stderr
+
+    def test_no_server(self, tmp_path: Path) -> None:
+        url = ["--url", "http://127.0.0.1:9", "--model", "m", "--input-tokens", "8", "--output-tokens", "2"]
+        done = pdkv("load", *url, "--concurrency", "1", "--requests", "1", "--out", tmp_path)
+        assert done.returncode == 2
+        assert "does not answer" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_ascii_locale_does_not_break_messages(self, tmp_path: Path) -> None:
+        config = tmp_path / "étude.yaml"
+        done = pdkv("check", "--config", config, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+        assert done.returncode == 2
+        assert "étude.yaml" in done.stderr
+
+
+class TestLoad:
+    LENGTHS = ("--model", "golden", "--input-tokens", "16", "--output-tokens", "8")
+
+    def test_closed_loop_writes_evidence_and_prints_the_table(self, golden_url: str, tmp_path: Path) -> None:
+        done = pdkv("load", "--url", golden_url, *self.LENGTHS, "--concurrency", 2, "--requests", 6, "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert {path.name for path in tmp_path.iterdir()} == {"sends.parquet", "events.parquet", "requests.parquet"}
+        rows = pq.read_table(tmp_path / "requests.parquet").to_pylist()
+        measured = [row for row in rows if row["phase"] == "load" and row["part"] == "measured"]
+        assert len(measured) == 6
+        assert all(row["status"] == "ok" and row["output_tokens"] == 8 and row["concurrency"] == 2 for row in measured)
+        ttft = next(line for line in done.stdout.splitlines() if line.startswith("TTFT")).split()
+        mean_ms, n = float(ttft[1]), int(ttft[-1])
+        assert n == 6
+        assert mean_ms == pytest.approx(1e3 * sum(row["ttft_s"] for row in measured) / 6, rel=0.01)
+        assert "asked: 2 users" in done.stdout
+        assert "6 measured, 2 ramp and 1 drain left out, 0 failed" in done.stdout
+
+    def test_open_loop(self, golden_url: str, tmp_path: Path) -> None:
+        rate = ("--request-rate", 40, "--arrival", "constant", "--requests", 10)
+        done = pdkv("load", "--url", golden_url, *self.LENGTHS, *rate, "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "asked: 40 requests/s" in done.stdout
+        rows = pq.read_table(tmp_path / "requests.parquet").to_pylist()
+        assert {row["rate"] for row in rows if row["phase"] == "load"} == {40.0}
+        assert {row["concurrency"] for row in rows if row["phase"] == "load"} == {None}
+
+    @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_stopped_by_a_signal_says_so_without_a_traceback(
+        self, golden_url: str, tmp_path: Path, number: int, status: int
+    ) -> None:
+        arguments = [
+            "--url",
+            golden_url,
+            *self.LENGTHS,
+            "--concurrency",
+            "2",
+            "--requests",
+            "100000",
+            "--out",
+            tmp_path,
+        ]
+        command = [sys.executable, "-m", "pdkv", "load", *map(str, arguments)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as load:
+            assert load.stderr
+            load.stderr.readline()  # its first line of progress: it is about to send
+            time.sleep(0.5)
+            load.send_signal(number)
+            _, said = load.communicate(timeout=20)
+        assert load.returncode == status
+        assert "interrupted" in said
+        assert "Traceback" not in said
+        assert not (tmp_path / "requests.parquet").exists()
+
+
+class TestSchema:
+    def test_file_is_current(self) -> None:
+        current = StudySection.model_json_schema()
+        assert json.loads(SCHEMA.read_text(encoding="utf-8")) == current, (
+            f"run: pdkv schema > {SCHEMA.relative_to(ROOT)}"
+        )
+
+    @pytest.mark.parametrize("config", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
+    def test_shipped_configs_keep_to_it(self, config: Path) -> None:
+        jsonschema.validate(yaml.safe_load(config.read_text(encoding="utf-8")), StudySection.model_json_schema())
+
+    def test_it_refuses(self) -> None:
+        study = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))
+        with pytest.raises(jsonschema.ValidationError, match="repeat"):
+            jsonschema.validate({**study, "repeat": 3}, StudySection.model_json_schema())

@@ -1,0 +1,402 @@
+"""The real workflow on a fake engine: what runs again after a change, and what never does."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ENGINE = f"[{json.dumps(sys.executable)}, {json.dumps(str(ROOT / 'tests/fake_engine.py'))}]"
+STUDY = f"""\
+model: fake/model
+engine: {{command: {ENGINE}}}
+workloads:
+  w: {{input_tokens: 16, output_tokens: 4, concurrency: [2], requests: 4, max_model_len: 64}}
+modes:
+  default: {{}}
+  mine: {{args: {{max_num_seqs: 8}}}}
+dtypes: [fp16]
+repeats: 1
+"""
+TRIAL_RULES = ("plan_server", "measure", "read_launch", "read_load", "read_warmup", "trace_devices", "summarize_cell")
+STUDY_RULES = ("aggregate", "compare", "draw_figures", "write_markdown", "write_pdf")
+NOTHING = "Nothing to be done"
+
+
+class Workspace:
+    """A folder with a study, in which Snakemake runs from outside."""
+
+    def __init__(self, folder: Path, source: Path = ROOT / "src") -> None:
+        self.folder = folder
+        self.source = source
+        self.output = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(self.source), "PDKV_LEASE_DIR": str(self.folder.parent / "leases")}
+
+    def write_study(self, text: str) -> None:
+        (self.folder / "config").mkdir(parents=True, exist_ok=True)
+        (self.folder / "config/config.yaml").write_text(text, encoding="utf-8")
+
+    def command(self, *arguments: str, root: Path = ROOT) -> list[str]:
+        return [sys.executable, "-m", "snakemake", "--snakefile", str(root / "Snakefile"), "--cores", "1", *arguments]
+
+    def snakemake(self, *arguments: str, root: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments, root=root),
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=300,
+        )
+
+    def run(self, *arguments: str) -> str:
+        """Run to the end; the output."""
+        done = self.snakemake(*arguments)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def due(self, *arguments: str) -> Counter[str]:
+        """What a run would do: how often each rule, and ``rule trial`` for the rules of a trial."""
+        done = self.snakemake("--dry-run", *arguments)
+        assert done.returncode == 0, done.stdout
+        jobs: Counter[str] = Counter()
+        for rule, body in re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", done.stdout, re.MULTILINE):
+            jobs[rule] += 1
+            wildcards = re.search(
+                r"wildcards: workload=(.+), mode=(.+), dtype=(\w+)(?:, repeat=(\d+))?$", body, re.MULTILINE
+            )
+            if wildcards:
+                jobs[f"{rule} {wildcards[2]}"] += 1
+        assert bool(jobs) is (NOTHING not in done.stdout), done.stdout
+        jobs.pop("all", None)
+        return jobs
+
+    def trial(self, mode: str) -> Path:
+        return self.folder / f"results/w/{mode}/fp16/r1"
+
+    def stages(self, mode: str) -> dict[str, object]:
+        return dict(json.loads((self.trial(mode) / "stages.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as it is now: tests must not see it being edited."""
+    copy = tmp_path_factory.mktemp("source") / "src"
+    shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Workspace:
+    """A study of two cells that ran to the end. Tests work on copies."""
+    workspace = Workspace(tmp_path_factory.mktemp("finished"), source)
+    workspace.write_study(STUDY)
+    workspace.output = workspace.run()
+    return workspace
+
+
+@pytest.fixture
+def workspace(finished: Workspace, tmp_path: Path) -> Workspace:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished.folder, copy, symlinks=True)
+    return Workspace(copy, finished.source)
+
+
+def test_first_run_makes_everything(finished: Workspace) -> None:
+    for mode in ("default", "mine"):
+        assert finished.stages(mode)["outcome"]["status"] == "ok"  # type: ignore[index]
+    for path in ("reports/summary.pdf", "reports/summary.md", "results/summary.csv", "results/comparisons.csv"):
+        assert (finished.folder / path).stat().st_size > 0, path
+    output = finished.output
+    assert "2 cells × 1 launches = 2 trials" in output, "the check stands before the run"
+    assert re.search(r"\[1/2\] w · \w+ · fp16 · r1", output), "progress says which trial of how many"
+
+
+def test_second_run_does_nothing_and_is_quick(workspace: Workspace) -> None:
+    began = time.monotonic()
+    output = workspace.run()
+    assert NOTHING in output
+    assert "trials, roughly" not in output, "what measures nothing asks the machine for nothing"
+    assert time.monotonic() - began < 6
+
+
+def test_one_cells_config_reruns_exactly_that_cell_and_what_is_downstream(workspace: Workspace) -> None:
+    workspace.write_study(STUDY.replace("max_num_seqs: 8", "max_num_seqs: 4"))
+    expected = Counter(TRIAL_RULES + STUDY_RULES)
+    expected.update(f"{rule} mine" for rule in TRIAL_RULES)
+    assert workspace.due() == expected
+
+
+def test_another_mode_in_front_is_the_only_one_measured(workspace: Workspace) -> None:
+    workspace.write_study(STUDY.replace("  default: {}", "  chunked: {}\n  default: {}"))
+    due = workspace.due()
+    assert due["measure"] == due["measure chunked"] == 1
+    assert due["read_load"] == 1
+
+
+def test_one_more_repeat_measures_only_the_new_one(workspace: Workspace) -> None:
+    due = workspace.due("--config", "repeats=2")
+    assert due["measure"] == 2
+    assert due["summarize_cell"] == 2
+
+
+REORDERED = "\n".join(
+    [
+        "repeats: 1",
+        "dtypes: [fp16]",
+        "modes: {mine: {args: {max_num_seqs: 8}}, default: {}}",
+        *STUDY.splitlines()[:4],
+        "",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "respell",
+    [
+        pytest.param(lambda text: text.replace("input_tokens: 16", "input_tokens: 0x10"), id="hexadecimal"),
+        pytest.param(lambda text: text.replace("repeats: 1", "repeats: 1.0"), id="whole float"),
+        pytest.param(lambda text: "# a comment\n" + text.replace("repeats: 1", "repeats: 1  # once"), id="comments"),
+        pytest.param(lambda text: text.replace("concurrency: [2]", "concurrency: 2"), id="short form"),
+        pytest.param(lambda text: text + "seed: 0\nload: {warmup_rounds: 2}\n", id="explicit defaults"),
+        pytest.param(lambda text: text.replace("max_num_seqs: 8", "max-num-seqs: 8"), id="other dash"),
+        pytest.param(
+            lambda text: text.replace("fp16]", "fp16]\nlimits: &l {request_timeout_s: 600.0}\n") + "load: {}\n",
+            id="anchor",
+        ),
+        pytest.param(lambda text: text, id="touched"),
+    ],
+)
+def test_same_study_spelt_otherwise_reruns_nothing(workspace: Workspace, respell: Callable[[str], str]) -> None:
+    workspace.write_study(respell(STUDY))
+    assert workspace.due() == Counter()
+
+
+def test_reordered_keys_rerun_nothing(workspace: Workspace) -> None:
+    workspace.write_study(REORDERED)
+    assert workspace.due() == Counter()
+
+
+def test_results_copied_to_another_disk_stay_as_they_are(workspace: Workspace) -> None:
+    """New times in an order of their own, same bytes."""
+    paths = sorted((workspace.folder / "results").rglob("*"))
+    random.Random(4).shuffle(paths)
+    for age, path in enumerate(paths):
+        os.utime(path, (time.time() - age, time.time() - age))
+    assert workspace.due() == Counter()
+
+
+def test_results_without_snakemakes_notes_are_not_measured_again(workspace: Workspace) -> None:
+    shutil.rmtree(workspace.folder / ".snakemake")
+    os.utime(workspace.trial("mine") / "plan.json")
+    due = workspace.due()
+    assert due["measure"] == 0, due
+
+
+class TestSourceChanges:
+    @pytest.fixture
+    def edited(self, workspace: Workspace, tmp_path: Path) -> Path:
+        """The package as a copy that may be changed."""
+        shutil.copytree(workspace.source, tmp_path / "src")
+        workspace.source = tmp_path / "src"
+        return tmp_path / "src" / "pdkv"
+
+    @staticmethod
+    def append(path: Path, text: str) -> None:
+        assert path.is_file()
+        path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
+
+    def test_a_copy_alone_is_no_change(self, workspace: Workspace, edited: Path) -> None:
+        assert workspace.due() == Counter()
+
+    def test_report_template_writes_the_report_only(self, workspace: Workspace, edited: Path) -> None:
+        template = next(path for path in sorted((edited / "templates").rglob("*")) if path.is_file())
+        self.append(template, "\n")
+        assert set(workspace.due()) == {"draw_figures", "write_markdown", "write_pdf"}
+
+    def test_analysis_is_read_again_without_measuring(self, workspace: Workspace, edited: Path) -> None:
+        self.append(edited / "metrics.py", "\nADDED = 1\n")
+        due = workspace.due()
+        assert due["read_load"] == 2
+        assert due["measure"] == due["plan_server"] == due["read_launch"] == 0
+
+    def test_measuring_wing_measures_again(self, workspace: Workspace, edited: Path) -> None:
+        self.append(edited / "keeper.py", "\nADDED = 1\n")
+        due = workspace.due()
+        assert due["measure"] == 2
+        assert due["plan_server"] == 0
+
+    def test_comments_are_no_change(self, workspace: Workspace, edited: Path) -> None:
+        for path in edited.glob("*.py"):
+            self.append(path, "\n# said again\n")
+        assert workspace.due() == Counter()
+
+
+class TestFailedCells:
+    BROKEN = STUDY.replace("mine: {args: {max_num_seqs: 8}}", 'mine: {args: {max_num_seqs: 8}, env: {FAKE_EXIT: "3"}}')
+
+    def test_report_is_written_and_the_cell_is_tried_again_until_it_runs(self, workspace: Workspace) -> None:
+        workspace.write_study(self.BROKEN)
+        workspace.run()
+        outcome = workspace.stages("mine")["outcome"]
+        assert (outcome["status"], outcome["stage"]) == ("failed", "launch")  # type: ignore[index]
+        report = (workspace.folder / "reports/summary.md").read_text(encoding="utf-8")
+        assert "told to fail" in report, "the cell's own reason"
+        summary = (workspace.folder / "results/summary.csv").read_text(encoding="utf-8")
+        assert "w,default,fp16," in summary and "w,mine,fp16," not in summary
+
+        due = workspace.due()
+        assert due["measure"] == due["measure mine"] == 1, "a failure is tried again, a success never"
+
+        workspace.run(f"{workspace.trial('mine').relative_to(workspace.folder)}/stages.json")
+        assert workspace.stages("mine")["attempt"] == 2
+        assert workspace.due()["measure mine"] == 1
+
+    def test_mended_cell_is_done(self, workspace: Workspace) -> None:
+        """The attempt that succeeded stays what Snakemake has noted: no further run."""
+        target = f"{workspace.trial('mine').relative_to(workspace.folder)}/stages.json"
+        stages = workspace.stages("mine")
+        stages["outcome"] = {"status": "failed", "stage": "load", "reason": "made up", "excerpt": None}
+        (workspace.folder / target).write_text(json.dumps(stages))
+        workspace.run(target)
+        assert workspace.stages("mine")["attempt"] == 2
+        assert workspace.stages("mine")["outcome"]["status"] == "ok"  # type: ignore[index]
+        assert NOTHING in workspace.run(target)
+
+
+class TestKilled:
+    SLOW = STUDY.replace("mine: {args: {max_num_seqs: 8}}", 'mine: {env: {FAKE_READY_S: "never"}}')
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "ctrl-c"])
+    def test_finished_cells_are_kept_and_the_killed_one_is_measured(self, workspace: Workspace, number: int) -> None:
+        before = (workspace.trial("default") / "stages.json").read_bytes()
+        workspace.write_study(self.SLOW)
+        with subprocess.Popen(
+            workspace.command(),
+            cwd=workspace.folder,
+            env=workspace.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as run:
+            assert run.stdout
+            for line in run.stdout:
+                if "mine" in line and "launch" in line.rsplit("·", 1)[-1]:
+                    break
+            time.sleep(0.5)
+            os.killpg(run.pid, number)
+            run.stdout.read()
+        assert not (workspace.trial("mine") / "stages.json").exists(), "nothing unfinished looks finished"
+
+        workspace.write_study(STUDY)
+        due = workspace.due()
+        assert due["measure"] == due["measure mine"] == 1
+        workspace.run("results/summary.csv")
+        assert (workspace.trial("default") / "stages.json").read_bytes() == before
+        assert workspace.stages("mine")["outcome"]["status"] == "ok"  # type: ignore[index]
+
+
+class TestConfigOnTheCommandLine:
+    def test_only_the_named_file_counts(self, finished: Workspace, tmp_path: Path) -> None:
+        """Snakemake would merge it into config/config.yaml: then `mine` would be measured too."""
+        other = tmp_path / "other.yaml"
+        other.write_text(STUDY.replace("  mine: {args: {max_num_seqs: 8}}\n", "").replace("default: {}", "chunked: {}"))
+        due = finished.due("--configfile", str(other))
+        assert due["measure"] == due["measure chunked"] == 1
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("repeats: 1\nrepeats: 2\n", "repeats stands twice, first in line 1"),
+            (STUDY + "repeat: 3\n", "did you mean repeats?"),
+            (STUDY.replace("default: {}", "no: {}"), 'quote it: "no"'),
+            (STUDY.replace("default: {}", "'a;touch pwned': {}"), "can't be a name"),
+            (STUDY.replace("default: {}", "'..': {}"), "can't be a name"),
+            (STUDY.replace("default: {}", "-rf: {}"), "can't be a name"),
+            (STUDY.replace("default: {}", "x{y}: {}"), "can't be a name"),
+            (STUDY.replace("default: {}", "'$HOME': {}"), "can't be a name"),
+            (STUDY.replace("default: {}", "MINE: {replicas: 1}"), "would share a folder"),
+        ],
+    )
+    def test_bad_config_ends_with_one_message(self, tmp_path: Path, text: str, said: str) -> None:
+        workspace = Workspace(tmp_path)
+        workspace.write_study(text)
+        for arguments in ([], ["--configfile", "config/config.yaml"], ["--dry-run"]):
+            done = workspace.snakemake(*arguments)
+            assert done.returncode == 2, done.stdout
+            assert said in done.stdout
+            assert re.search(r"^pdkv: config/config.yaml:\d+: ", done.stdout, re.MULTILINE)
+            assert "Traceback" not in done.stdout
+        assert not (tmp_path / "results").exists()
+
+    def test_bad_override(self, finished: Workspace) -> None:
+        done = finished.snakemake("--dry-run", "--config", "repeats=0")
+        assert done.returncode == 2
+        assert "repeats: found 0" in done.stdout
+
+    def test_unfeasible_study_is_refused_before_it_starts(self, tmp_path: Path) -> None:
+        workspace = Workspace(tmp_path)
+        workspace.write_study(STUDY.replace("requests: 4", "requests: 1000000000"))
+        done = workspace.snakemake()
+        assert done.returncode == 2, done.stdout
+        assert "limits.study_hours" in done.stdout
+        assert "Traceback" not in done.stdout
+        assert not (tmp_path / "results/w").exists()
+        assert not list((tmp_path / ".snakemake/locks").glob("*")), "the next run is not locked out"
+
+
+class TestOrder:
+    def test_repeats_are_blocks_in_a_seeded_order(self, tmp_path: Path) -> None:
+        """With one core, Snakemake starts the trials in the study's order."""
+        from pdkv.config import load_study
+
+        workspace = Workspace(tmp_path)
+        workspace.write_study(
+            STUDY.replace("repeats: 1", "repeats: 2").replace("default: {}", "default: {}\n  chunked: {}")
+        )
+        wanted = [trial.name for trial in load_study(tmp_path / "config/config.yaml").trials()]
+        output = workspace.run(*(f"results/{name}/stages.json" for name in wanted))
+        measured = re.findall(r"\[\d/6\] w · (\w+) · fp16 · r(\d)  launch", output)
+        assert [f"w/{mode}/fp16/r{repeat}" for mode, repeat in measured] == wanted
+
+
+class TestFoldersThatAShellReads:
+    def test_whole_chain_in_a_clone_with_blanks_quotes_and_accents(self, tmp_path: Path) -> None:
+        clone = tmp_path / "o'brien (2) é" / "pd kv"
+        clone.mkdir(parents=True)
+        shutil.copy(ROOT / "Snakefile", clone)
+        for name in ("workflow", "profiles", "envs", "src"):
+            shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+        workspace = Workspace(clone, clone / "src")
+        workspace.write_study(STUDY.replace("mine:", "é.x-1+2:"))
+        done = workspace.snakemake(root=clone)
+        assert done.returncode == 0, done.stdout
+        assert (clone / "reports/summary.pdf").is_file()
+        assert (clone / "results/w/é.x-1+2/fp16/cell.json").is_file()
+        assert NOTHING in workspace.snakemake(root=clone).stdout
+
+
+class TestSnakemakesOwnTools:
+    def test_lint(self, finished: Workspace) -> None:
+        done = finished.snakemake("--lint")
+        assert done.returncode == 0, done.stdout
+
+    def test_report_carries_the_results_with_captions(self, workspace: Workspace) -> None:
+        workspace.run("--report", "report.html")
+        html = (workspace.folder / "report.html").read_text(encoding="utf-8")
+        assert "summary.pdf" in html and "metrics_0.svg" in html
