@@ -76,6 +76,17 @@ def test_known_values_of_one_user() -> None:
     assert throughput.sends_in(requests, window) == 2
 
 
+def test_load_is_not_full_before_every_user_has_started() -> None:
+    """Without a ramp, the second user comes 5 s late."""
+    sends = [(0, float(t)) for t in range(12)] + [(1, float(t)) for t in range(5, 12)]
+    rows = [
+        answered(t, [t + 0.5, t + 1.0], user=user) for user, t in sorted(sends, key=lambda send: (send[1], send[0]))
+    ]
+    window = throughput.steady_window(from_table(table_of(rows)), "closed")
+    assert window is not None
+    assert window.start_s == 5
+
+
 def test_open_loop_window_is_between_measured_sends() -> None:
     parts = ["ramp", *["measured"] * 5, "drain"]
     rows = [answered(t * 0.5, [t * 0.5 + 0.1, t * 0.5 + 0.4], part=part, user=None) for t, part in enumerate(parts)]
