@@ -132,7 +132,7 @@ def _requests(sample: Sample, mode: str, dtype: str, rng: np.random.Generator) -
     base = {"1p1d": 0.13}.get(mode, 0.075) * sample.scale
     pace = {"1p1d": 0.0047}.get(mode, 0.0048) * (1.02 if dtype.startswith("fp8") else 1.0) * sample.scale
     for point, concurrency in enumerate(sample.concurrencies):
-        for request in range(sample.requests):
+        for request in range(sample.requests + 2):
             send = 100.0 + point * 50 + request * 0.2
             ttft = base * concurrency**0.4 * float(rng.lognormal(0, 0.15))
             gaps = pace * concurrency**0.3 * rng.lognormal(0, 0.05, sample.outputs - 1)
@@ -349,7 +349,7 @@ def _devices(sample: Sample, mode: str) -> list[tuple[str, str, str | None, str 
         return [(f"GPU-{index}", "gpu", name, role) for index, (name, role) in enumerate(roles)]
     cores = [(f"cpu{index}", "core", roles[index % len(roles)][0], roles[index % len(roles)][1]) for index in range(2)]
     processes = [(f"pid:{100 + index}", "process", name, role) for index, (name, role) in enumerate(roles)]
-    return cores + processes + [("pid:99", "process", "client", None)]
+    return cores + processes + [("pid:99", "process", "client", "client")]
 
 
 def _trace_summary(sample: Sample, mode: str) -> dict[str, Any]:

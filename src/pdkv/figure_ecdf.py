@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from pdkv.figure_metrics import Values, plain_number
+from pdkv.figure_metrics import Values, mark_empty, plain_number
 from pdkv.figure_style import GREY, PAGE_WIDTH_INCHES, Style, empty_figure
 from pdkv.stats import FloatArray
 from pdkv.study_results import Cell
@@ -41,6 +41,8 @@ def draw_ecdf(cells: Sequence[Cell], index: int, values: Values, style: Style, s
     for axes, metric in zip(panels[-1], METRICS, strict=True):
         _scale(axes, [values[cell][metric] * 1e3 for cell in shown])
         axes.set_xlabel(say("unit.ms"))
+        if not any(values[cell][metric].size for cell in shown):
+            mark_empty(axes, say)
     _add_legend(figure, shown, dtypes, style)
     return figure
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from pdkv.figure_style import PAGE_WIDTH_INCHES, Style, empty_figure
+from pdkv.figure_style import GREY, PAGE_WIDTH_INCHES, Style, empty_figure
 from pdkv.stats import FloatArray
 from pdkv.study_results import LATENCIES, THROUGHPUT, Cell
 from pdkv.units import format_quantity
@@ -33,10 +33,14 @@ def draw_metrics(cells: Sequence[Cell], index: int, values: Values, style: Style
         for row, cell in enumerate(shown):
             _draw_spread(axes, row, values[cell][metric] * 1e3, style, cell)
         _finish(axes, say(f"metric.{metric}.short"), say("unit.ms"))
+        if not any(values[cell][metric].size for cell in shown):
+            mark_empty(axes, say)
     for row, cell in enumerate(shown):
         _draw_launches(panels[-1], row, cell, index, style)
     _finish(panels[-1], say("metric.output_throughput.short"), say("unit.tok_s"))
-    panels[-1].set_xlim(left=0)  # without a spread to judge it by, a difference must not look larger than it is
+    panels[-1].set_xlim(
+        0, 1.15 * (panels[-1].dataLim.x1 or 1.0)
+    )  # without a spread to judge it by, a difference must not look larger than it is
     first = panels[0]
     first.set_yticks(
         range(len(shown)), [cell.name + ("" if cell.state == "valid" else f" ({cell.state})") for cell in shown]
@@ -87,12 +91,18 @@ def _finish(axes: Axes, title: str, unit: str) -> None:
     axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)
     low, high = axes.dataLim.intervalx
-    if low > 0 and high / low > LOG_FROM_RATIO:
+    if 0 < low < high < float("inf") and high / low > LOG_FROM_RATIO:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+
+
+def mark_empty(axes: Axes, say: Wording) -> None:
+    """Say that a panel has no values, where an empty axis would look like zero."""
+    axes.set_xticks([])
+    axes.text(0.5, 0.5, say("figure.no_values"), transform=axes.transAxes, ha="center", va="center", color=GREY)
 
 
 def plain_number(value: float) -> str:

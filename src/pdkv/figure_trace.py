@@ -1,5 +1,6 @@
 """What the devices of one deployment mode did over time, by role: a row of panels for each dtype."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from pdkv.wording import Wording
 STAGES = ("launch", "warmup", "load", "shutdown")
 SHADES = {"launch": "#F1F1F1", "warmup": "#FBEBC8", "load": "#E3EEF7", "shutdown": "#F1F1F1"}
 ROLE_COLOURS = {"single": "#12355B", "replica": "#12355B", "prefill": "#D55E00", "decode": "#2A9D8F"}
+# In the order of the legend. What serves no tokens is grey.
+ROLES = (*ROLE_COLOURS, "router", "client", "sampler")
+HELPER_LINES: dict[str, Any] = {"router": (0, (5, 1.5, 1, 1.5)), "client": (0, (1, 1.2))}
 DEVICE_LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MOST_STEPS = 400
 ROW_INCHES = (1.35, 0.98)  # of few rows and of many: two figures of four precisions fit on a page
@@ -34,8 +38,12 @@ def draw_trace(traces: Mapping[str, pd.DataFrame], say: Wording) -> Figure:
         start_s = float(traces[dtype]["t_s"].min())
         for axes, quantity in zip(row, quantities, strict=True):
             _shade_stages(axes, traces[dtype], start_s)
-            for position, (name, line) in enumerate(_lines(series, quantity)):
-                labels.setdefault(name, _draw_line(axes, line, start_s, position))
+            drawn_of_role: Counter[str] = Counter()
+            for name, line in _lines(series, quantity):
+                role = _role(line)
+                style = HELPER_LINES.get(role) or DEVICE_LINES[drawn_of_role[role] % len(DEVICE_LINES)]
+                drawn_of_role[role] += 1
+                labels.setdefault(name, _draw_line(axes, line, start_s, ROLE_COLOURS.get(role, GREY), style))
             axes.set_title(f"{say(f'figure.{quantity}')}, {dtype}")
             axes.set_ylim(0, _QUANTITIES[quantity] or None)
             axes.margins(x=0)
@@ -105,21 +113,20 @@ def _values(samples: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
 
 
 def _lines(series: Series, quantity: str) -> list[tuple[str, pd.DataFrame]]:
-    return [(label, frame) for (found, label), frame in series.items() if found == quantity]
+    found = [(label, frame) for (name, label), frame in series.items() if name == quantity]
+    return sorted(found, key=lambda item: ROLES.index(_role(item[1])) if _role(item[1]) in ROLES else len(ROLES))
 
 
-def _draw_line(axes: Axes, frame: pd.DataFrame, start_s: float, position: int) -> Line2D:
+def _role(frame: pd.DataFrame) -> str:
+    """The role that all samples of a series share."""
+    return str(frame["role"].iloc[0])
+
+
+def _draw_line(axes: Axes, frame: pd.DataFrame, start_s: float, colour: str, style: Any) -> Line2D:
     """Means over equal windows, so that a long trace is not a black band."""
     bins = np.minimum(np.arange(len(frame)) * MOST_STEPS // max(len(frame), MOST_STEPS), MOST_STEPS - 1)
     means = frame.assign(bin=bins).groupby("bin")[["t_s", "value"]].mean()
-    role = frame["role"].iloc[0]
-    (line,) = axes.plot(
-        means["t_s"] - start_s,
-        means["value"],
-        color=ROLE_COLOURS.get(role, GREY),
-        linestyle=DEVICE_LINES[position % len(DEVICE_LINES)] if role in ROLE_COLOURS else ":",
-        linewidth=0.9,
-    )
+    (line,) = axes.plot(means["t_s"] - start_s, means["value"], color=colour, linestyle=style, linewidth=0.9)
     return line
 
 

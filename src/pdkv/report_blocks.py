@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True)
 class Value:
-    """One place of a table: a text, a smaller one under it, whether it is the best, a footnote's mark."""
+    """One place of a table: a text, smaller lines under it, whether it is the best, a footnote's mark."""
 
     text: str
     under: str = ""

@@ -38,9 +38,11 @@ def describe_disaggregation(results: StudyResults, say: Wording) -> list[Section
 
 def describe_precision(results: StudyResults, say: Wording) -> list[Section]:
     """KV precision within each mode."""
-    return [
-        Section(say("effects.dtype_title"), tuple(_effect_block(results, "dtype", results.cells, "effects.dtype", say)))
-    ]
+    if len(results.dtypes) == 1:
+        blocks: list[Block] = [Paragraph(say("effects.dtype.single"))]
+    else:
+        blocks = _effect_block(results, "dtype", results.cells, "effects.dtype", say)
+    return [Section(say("effects.dtype_title"), tuple(blocks))]
 
 
 def headline(metric: str, stat: str, say: Wording) -> str:
@@ -106,7 +108,7 @@ def _change(
     under = ""
     if effect.interval:
         low, high = (format_change(end) for end in effect.interval)
-        under = say("effects.interval", low=low, high=high, verdict=verdict(effect, say))
+        under = say("effects.interval", low=low, high=high).replace("%", "") + "\n" + verdict(effect, say)
     return Value(
         format_change(effect.ratio), under=under, mark=(WEAK if weak else "") + (WITHIN_NOISE if small else "")
     )

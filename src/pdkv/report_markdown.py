@@ -104,7 +104,7 @@ def _value(value: Value) -> str:
     text = escape(value.text)
     shown = f"**{text}**" if value.best else text
     mark = escape(value.mark) if value.mark else ""
-    under = f" ({escape(value.under)})" if value.under else ""
+    under = f" ({escape(value.under.replace(chr(10), ', '))})" if value.under else ""
     return f"{shown}{mark}{under}"
 
 

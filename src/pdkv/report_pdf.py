@@ -18,6 +18,7 @@ from pdkv.typefaces import MONO_FONT, Typefaces, choose_typefaces
 from pdkv.wording import Wording
 
 LINE_BREAK = "\u200b"  # zero-width space: a line may end here
+NO_BREAK = "\u2060"  # word joiner
 LONGEST_WORD = 18
 EXCERPT_WIDTH = 112  # characters of the monospace font on a line
 
@@ -81,6 +82,10 @@ def _block(block: Block) -> dict[str, Any]:
         data["text"] = "\n".join(_wrap(line) for line in block.text.split("\n"))
     if isinstance(block, Table):
         data["rows"] = [[{**asdict(value), "text": breakable(value.text)} for value in row] for row in block.rows]
+        # "tok/s" stays on one line.
+        data["columns"] = [
+            {**column, "title": column["title"].replace("/", f"/{NO_BREAK}")} for column in data["columns"]
+        ]
         data["groups"] = _column_groups(block)
     return data
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 from pdkv.identical_cells import identical_groups, noise
 from pdkv.report_conditions import gpu_names, uses_random_weights
-from pdkv.report_effects import HEADLINES, verdict
+from pdkv.report_effects import verdict
 from pdkv.report_phrases import counted, format_change, hardware, hardware_of, listed, load_level
 from pdkv.stats import supports_quantile
 from pdkv.study_results import LATENCIES, THROUGHPUT, Cell, Effect, StudyResults
@@ -38,7 +38,7 @@ def say_what_is_known(results: StudyResults, baseline: tuple[str, str], say: Wor
     states = Counter(cell.state for cell in results.cells)
     outcome = say(
         "summary.states",
-        total=len(results.cells),
+        total=counted(len(results.cells), "summary.cells", say),
         states=listed([f"{states[state]} {say(f'state.{state}')}" for state in STATES if states[state]], say),
     )
     usable = [cell for cell in results.cells if cell.usable]
@@ -68,6 +68,10 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     same = [listed([cell.name for cell in group], say) for group in identical_groups(results.cells)]
     if same:
         untold.append(say("untold.identical", groups="; ".join(dict.fromkeys(same))))
+    suspect = [cell for cell in results.cells if cell.state == "suspect"]
+    if suspect:
+        checks = listed(dict.fromkeys(name for cell in suspect for name in cell.suspect_checks), say)
+        untold.append(say("untold.suspect", cells=listed([cell.name for cell in suspect], say), checks=checks))
     gone = [cell.name for cell in results.cells if not cell.usable]
     if gone:
         untold.append(say("untold.gone", cells=listed(gone, say)))
@@ -104,33 +108,34 @@ def _machine(results: StudyResults, say: Wording) -> str:
 
 
 def _verdicts(results: StudyResults, baseline: tuple[str, str], say: Wording) -> list[str]:
-    """Decided effects against the baseline, most telling numbers first."""
-    found = []
-    for metric, stat in HEADLINES:
+    """Decided effects against the baseline: a sentence per number and load level, most telling numbers first."""
+    sentences = []
+    for metric, stat in (*OBSERVED, ("ttft", "p99")):
         for workload in results.workloads:
             for index, point in enumerate(results.points_of(workload)):
-                for cell in results.cells_of(workload):
-                    effect = results.effect("baseline", cell, index, metric, stat)
-                    if effect and effect.interval and effect.verdict in DECIDED:
-                        place = say("summary.place", level=load_level(point, say), workload=workload)
-                        found.append(_verdict(cell, effect, _phrase(metric, stat, say), place, baseline, say))
-    rest = len(found) - MOST_VERDICTS
-    return found[:MOST_VERDICTS] + ([say("summary.more_verdicts", count=rest)] if rest > 0 else [])
+                effects = [
+                    (cell, results.effect("baseline", cell, index, metric, stat)) for cell in results.cells_of(workload)
+                ]
+                decided = [_verdict(cell, effect, say) for cell, effect in effects if effect and _is_decided(effect)]
+                if decided:
+                    place = say("summary.place", level=load_level(point, say), workload=workload)
+                    number = _phrase(metric, stat, say)
+                    cells = "; ".join(decided)
+                    sentences.append(
+                        say("summary.verdicts", number=number, place=place, base="/".join(baseline), cells=cells)
+                    )
+    rest = len(sentences) - MOST_VERDICTS
+    return sentences[:MOST_VERDICTS] + ([say("summary.more_verdicts", count=rest)] if rest > 0 else [])
 
 
-def _verdict(cell: Cell, effect: Effect, number: str, place: str, baseline: tuple[str, str], say: Wording) -> str:
-    low, high = effect.interval or (None, None)
-    return say(
-        "summary.verdict",
-        cell=cell.name,
-        base="/".join(baseline),
-        place=place,
-        number=number,
-        change=format_change(effect.ratio),
-        low=format_change(low),
-        high=format_change(high),
-        verdict=verdict(effect, say),
-    )
+def _is_decided(effect: Effect) -> bool:
+    return effect.interval is not None and effect.verdict in DECIDED
+
+
+def _verdict(cell: Cell, effect: Effect, say: Wording) -> str:
+    low, high = (format_change(end) for end in effect.interval or (None, None))
+    change = format_change(effect.ratio)
+    return say("summary.verdict", cell=cell.name, verdict=verdict(effect, say), change=change, low=low, high=high)
 
 
 def _phrase(metric: str, stat: str, say: Wording) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from pdkv.figure_names import trace_figure
 from pdkv.report_blocks import Block, Column, Figure, Paragraph, Section, Table, left, row, ruled_by
 from pdkv.report_phrases import cell_label, listed
-from pdkv.study_results import Cell, StudyResults
+from pdkv.study_results import ENGINE_ROLES, Cell, StudyResults
 from pdkv.units import DASH, format_bytes, format_quantity
 from pdkv.wording import Wording
 
@@ -77,12 +77,17 @@ def _load_table(results: StudyResults, traced: list[tuple[Cell, dict[str, Any]]]
     return Table(say("traces.caption"), columns, tuple(rows), (say("traces.note"),), ruled)
 
 
+# Engine instances first, then what served them.
+ROLES = (*ENGINE_ROLES, "router", "client")
+
+
 def _load_phases(trace: dict[str, Any]) -> list[dict[str, Any]]:
     """Of each role the GPUs where it has some, else its processes, else its cores, as in the figures."""
     phases = [each for each in trace.get("phases") or [] if each["stage"] == "load" and each["point"] is None]
     kinds = {each["kind"] for each in phases}
     kind = next((kind for kind in ("gpu", "process", "core") if kind in kinds), None)
-    return [each for each in phases if each["kind"] == kind]
+    shown = [each for each in phases if each["kind"] == kind]
+    return sorted(shown, key=lambda each: ROLES.index(each["role"]) if each["role"] in ROLES else len(ROLES))
 
 
 def _kind(phase: dict[str, Any], say: Wording) -> str:

@@ -14,6 +14,7 @@ from pdkv.load_level import load_label
 
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
 THROUGHPUT = "output_throughput"
+ENGINE_ROLES = ("single", "replica", "prefill", "decode")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,13 @@ class Cell:
         return list(self.content.get("trials") or [])
 
     @property
+    def suspect_checks(self) -> list[str]:
+        """Names of the checks that raised doubt, or failed in a launch that is left out."""
+        parts = [*self.trials, self.content]
+        checks = [check for part in parts for check in part.get("checks") or []]
+        return list(dict.fromkeys(check["name"] for check in checks if check["state"] in ("suspect", "failed")))
+
+    @property
     def used_trials(self) -> list[dict[str, Any]]:
         """The launches whose requests are in the cell's numbers."""
         return [trial for trial in self.trials if trial["state"] in ("valid", "suspect")]
@@ -92,7 +100,7 @@ class Cell:
             return int(self.content["gpus"]), "GPU"
         for trial in self.used_trials or self.trials:
             devices = (trial.get("trace") or {}).get("devices") or []
-            cores = {row["device"] for row in devices if row.get("kind") == "core" and row.get("role")}
+            cores = {row["device"] for row in devices if row.get("kind") == "core" and row.get("role") in ENGINE_ROLES}
             if cores:
                 return len(cores), "core"
         return None
@@ -205,7 +213,7 @@ class StudyResults:
         return self._cells[effect.row["workload"], effect.row["base_mode"], effect.row["base_dtype"]]
 
     def capacity_effect(self, kind: str, cell: Cell, metric: str) -> Effect | None:
-        """``cell`` against its base in what it holds: ``kv_cache_tokens``, ``max_concurrency`` or ``kv_cache_bytes``."""
+        """What ``cell`` holds (``kv_cache_tokens``, ``max_concurrency``, ``kv_cache_bytes``) against its base."""
         return self._by_key.get((cell.workload, "", metric, "value", kind, cell.mode, cell.dtype))
 
     def effect(self, kind: str, cell: Cell, index: int, metric: str, stat: str) -> Effect | None:
