@@ -96,6 +96,7 @@ class Handler(BaseHTTPRequestHandler):
             {"model": self.engine.model, "choices": [{"index": 0, "text": " t", "token_ids": [100 + i]}]}
             for i in range(body["max_tokens"])
         ]
+        events[-1]["choices"][0]["finish_reason"] = "length"
         for event in [*events, {"model": self.engine.model, "choices": [], "usage": usage}]:
             time.sleep(float(os.environ.get("FAKE_TOKEN_S", "0.005")))
             self.chunk(f"data: {json.dumps(event)}\n\n")
