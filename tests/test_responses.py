@@ -102,7 +102,7 @@ def test_characters_that_python_calls_line_ends_and_half_a_character() -> None:
     read = read_response(pieces(timed))
     assert read.error is None
     assert read.token_t_s.tolist() == [0.4, 0.5]
-    assert split_events(event)[0] == [event[6:-2], b""]
+    assert split_events(event)[0] == [event[6:-2]]
 
 
 def test_comments_empty_data_and_pings_are_not_tokens() -> None:
@@ -169,6 +169,18 @@ def test_single_crlf_is_no_blank_line() -> None:
     data, ends = split_events(body)
     assert data == [b"1\n2", b"3", b""]
     assert ends.tolist() == [body.index(b"data: 3"), len(body), len(body)]
+
+
+@pytest.mark.parametrize("odd", [b": ping\n\n", b"data: 7\ndata: 8\n\n", b"id: 1\ndata: 7\n\n", b"\n", b"data: 7\n"])
+def test_both_ways_to_split_agree(odd: bytes) -> None:
+    """Bodies of plain data lines are split at once, others event by event."""
+    plain = [token(number) for number in range(5)]
+    data, ends = split_events(b"".join(plain))
+    odd_data, odd_ends = split_events(b"".join(plain) + odd)
+    assert data == odd_data[:5] == [event[6:-2] for event in plain]
+    assert ends.tolist() == odd_ends.tolist()[:5]
+    front, _ = split_events(odd + b"".join(plain))
+    assert front[-5:] == [*data, b""][-5:] or front[-6:-1] == data
 
 
 def test_byte_order_mark_and_data_without_a_blank() -> None:

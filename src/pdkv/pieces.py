@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pdkv.errors import UserError
 
 Key = tuple[str, int, int]
+Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(slots=True)
@@ -52,12 +53,16 @@ def _runs(path: Path) -> Iterator[tuple[Key, Pieces]]:
 
 
 def _runs_of(group: pa.Table) -> Iterator[tuple[Key, Pieces]]:
-    phases, points, requests = (group[name].combine_chunks() for name in ("phase", "point", "request"))
-    codes = pc.index_in(phases, pc.unique(phases)).to_numpy()
-    identity = np.stack([codes, points.to_numpy(), requests.to_numpy()])
-    starts = np.flatnonzero(np.any(np.diff(identity, axis=1, prepend=-2) != 0, axis=0)).tolist()
-    times_s = group["t_s"].to_numpy()
+    points, requests = _values(group["point"], np.int16), _values(group["request"], np.int32)
+    times_s = _values(group["t_s"], np.float64)
+    changes = (np.diff(points) != 0) | (np.diff(requests) != 0)  # the phase never changes without the point
+    starts = [0, *(np.flatnonzero(changes) + 1).tolist()]
     data: list[bytes] = group["data"].to_pylist()  # type: ignore[assignment]
     for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
-        key = phases[start].as_py(), points[start].as_py(), requests[start].as_py()
+        key = str(group["phase"][start]), int(points[start]), int(requests[start])
         yield key, Pieces(times_s[start:end], data[start:end])
+
+
+def _values(column: "pa.ChunkedArray[Any]", kind: type[Number]) -> npt.NDArray[Number]:
+    """The values of a column without nulls."""
+    return np.concatenate([chunk.to_numpy() for chunk in column.chunks]).astype(kind, copy=False)
