@@ -17,7 +17,8 @@ LLAMA_8B = ModelShape(8_030_000_000, 32, 8, 128, 128_256, 131_072)
 STUDY = """\
 model: {model}
 workloads:
-  w: {{input_tokens: 128, output_tokens: 16, concurrency: [2, 4], request_rate: [0.5], requests: 20, max_model_len: 512}}
+  w:
+    {{input_tokens: 128, output_tokens: 16, concurrency: [2, 4], request_rate: [0.5], requests: 20, max_model_len: 512}}
 modes: {modes}
 dtypes: [{dtype}]
 """

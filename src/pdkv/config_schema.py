@@ -179,6 +179,9 @@ class ReportSection(_Section):
 
     title: str = Field("Deployment mode and KV-cache precision", min_length=1, description="a text")
     language: Literal["en"] = Field("en", description="en")
+    margin: Number = Field(
+        0.02, gt=0, le=0.5, description="a share above 0 and up to 0.5; an effect inside it is called equivalence"
+    )
     baseline: BaselineSection = Field(
         default_factory=lambda: BaselineSection.model_validate({}), description="{mode, dtype}"
     )

@@ -33,7 +33,9 @@ def resolve_engine(engine: Engine, home: Path) -> ResolvedEngine:
         if not os.access(python, os.X_OK):
             raise UserError(f"engine.python: {python} can't be run", remedy="name the Python that has vLLM")
         return ResolvedEngine("custom", device, (str(python), "-m", VLLM_MODULE), str(python), router)
-    kind = device if engine.kind == "auto" else engine.kind
+    kind: engine_env.EmbeddedKind = (
+        "cuda" if engine.kind == "cuda" or (engine.kind, device) == ("auto", "cuda") else "cpu"
+    )
     python = engine_env.engine_python(kind, home)
     if not python.exists():
         raise UserError(f"the {kind} engine is not installed in {home}", remedy="run: make engine")

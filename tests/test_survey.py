@@ -1,0 +1,59 @@
+"""What is said of a study before it starts."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pdkv.config import load_study
+from pdkv.errors import UserError
+from pdkv.survey import describe_survey, survey_study
+
+STUDY = f"""\
+model: bundled
+engine: {{python: '{sys.executable}'}}
+workloads: {{w: {{input_tokens: 128, output_tokens: 16, concurrency: [2], requests: 8, max_model_len: 512}}}}
+modes: [default, 1p1d, 2x]
+dtypes: [bf16]
+repeats: 3
+"""
+
+
+def study(tmp_path: Path, text: str):
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    return load_study(path)
+
+
+def test_survey_lists_cells_trials_and_time(tmp_path):
+    text = describe_survey(survey_study(study(tmp_path, STUDY), tmp_path))
+    assert "w/1p1d/bf16" in text and "1 prefill + 1 decode" in text and "2 replicas" in text
+    assert "3 cells × 3 launches = 9 trials" in text
+
+
+def test_absurd_studies_are_refused_with_their_time(tmp_path):
+    with pytest.raises(UserError, match=r"would take about .* h .*limits.study_hours"):
+        survey_study(study(tmp_path, STUDY.replace("requests: 8", "requests: 1000000000")), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("{python: /nowhere/python}", "/nowhere/python can't be run"),
+        ("{command: no-such-program vllm}", "there is no program no-such-program"),
+        ("cpu", "run: make engine"),
+    ],
+)
+def test_an_engine_that_is_not_there(tmp_path, engine, words):
+    text = STUDY.replace(f"{{python: '{sys.executable}'}}", engine)
+    with pytest.raises(UserError, match=words):
+        survey_study(study(tmp_path, text), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"), [("./nowhere", "there is no folder"), ("{folder}", "holds no config.json")]
+)
+def test_a_model_that_is_not_there(tmp_path, model, words):
+    text = STUDY.replace("model: bundled", f"model: {model.format(folder=tmp_path)}")
+    with pytest.raises(UserError, match=words):
+        survey_study(study(tmp_path, text), tmp_path)
