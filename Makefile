@@ -9,7 +9,7 @@ ENGINE ?= auto
 CORES ?= 1
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 MODEL := .engine/models/bundled
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

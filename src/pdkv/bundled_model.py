@@ -24,7 +24,7 @@ def prepare_model(folder: Path, python: Sequence[str] = (), say: Callable[[str],
     """Make ``folder`` hold the bundled model, unless it does already.
 
     ``python`` is the command of a Python that has torch and transformers, as that of any engine has; without it,
-    that of an embedded engine two folders up. The folder appears by one rename: with a ``config.json`` in it, it is complete.
+    that of an embedded engine two folders up. The folder appears by one rename, so one with a ``config.json`` is whole.
     Raises :class:`UserError`.
     """
     if (folder / "config.json").is_file():
@@ -66,8 +66,10 @@ def verify_model(folder: Path) -> None:
     shape = (config.get("num_hidden_layers"), config.get("vocab_size"), tensors)
     if shape != (LAYERS, VOCABULARY, TENSORS):
         raise UserError(f"{folder} holds another model than the bundled one", remedy=DAMAGED)
-    if missing_bytes or "quantization_config" in config:
+    if missing_bytes:
         raise UserError(f"the bundled model in {folder} is damaged: {missing_bytes} bytes are missing", remedy=DAMAGED)
+    if "quantization_config" in config:
+        raise UserError(f"the bundled model in {folder} says that it is quantized, which it is not", remedy=DAMAGED)
 
 
 def _weights(path: Path) -> tuple[int, int]:

@@ -17,7 +17,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "free some space (pip also uses TMPDIR) and run the same command again",
     ),
     (
-        r"ensurepip is not available|No module named (ensurepip|pip|venv)",
+        r"ensurepip is not\s+available|No module named (ensurepip|pip|venv)",
         "this Python cannot make virtual environments",
         "install its venv package (Debian, Ubuntu: apt install python3-venv) and run the same command again",
     ),
@@ -64,8 +64,9 @@ def explain_pip(text: str) -> tuple[str, str]:
             return problem, remedy
     missing = re.findall(r"No matching distribution found for (\S+)", text)
     if missing:
+        doubt = ", or could not be reached" if "(from versions: none)" in text else ""
         return (
-            f"the package index has no {missing[-1]} for this Python and machine",
+            f"the package index has no {missing[-1]} for this Python and machine{doubt}",
             "use a Python from 3.11 to 3.14 on Linux x86_64 with glibc 2.31 or newer; a mirror may lack the package",
         )
     said = [line for line in text.splitlines() if line.strip()]
