@@ -19,7 +19,7 @@ from pdkv.control_plane import http_get, http_post
 from pdkv.errors import StageFailed
 from pdkv.log_text import excerpt, failure_reason
 
-GRACE_S = 8.0  # between SIGTERM and SIGKILL
+GRACE_S = 5.0  # between SIGTERM and SIGKILL; vLLM ends in 1–2 s, or not at all while it loads a model
 POLL_S = 0.1
 PROBE_TOKENS = list(range(10, 18))
 LOG_TAIL_BYTES = 200_000
