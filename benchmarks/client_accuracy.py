@@ -4,7 +4,8 @@
 
 The golden server plays known token times on one core, the client runs on another. Each client is a fresh process; its
 CPU time is read from the kernel, its window from the server's record: first request received to last token written.
-Both clients are judged over all their requests, ramp and drain included.
+"Start-up and end" is all time of the process in which no request of its own was at the server: imports, preparation,
+reading the answers, printing. Both clients are judged over all requests of the load, ramp and drain included.
 """
 
 import argparse
@@ -30,7 +31,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import golden_server  # noqa: E402
 
 TTFT_S, ITL_S, INPUT_TOKENS, OUTPUT_TOKENS = 0.05, 0.02, 128, 128
-REQUESTS = {2: 24, 64: 320, 256: 1024}
+REQUESTS = {2: 24, 64: 320, 256: 768}
 TARGETS = {2: "≤ 0.5 / 2", 64: "≤ 0.5 / 2 · 0.04", 256: "≤ 1 / 5 · 0.03"}
 SERVER_CORE, CLIENT_CORE = 0, 1
 CPU_SAMPLE_S = 0.05
@@ -96,16 +97,26 @@ def measure(command: Callable[[str, int, Path], list[str]], level: int, ours: bo
         wall_s, cpu = run_client(command(server.url, level, out))
         truth = server.truth()
         told = our_ttfts(out) if ours else vllm_ttfts(out)
+    outside_s = wall_s - busy_seconds(truth)
+    truth = {name: request for name, request in truth.items() if name in told}  # without warm-up
+    if len(told) != len(truth) or len(truth) < REQUESTS[level]:
+        raise SystemExit(f"{len(truth)} requests at the server, {len(told)} at the client")
+    errors = [1e3 * (ttft_s - truth[name]["token_s"][0] + truth[name]["received_s"]) for name, ttft_s in told.items()]
     begin_s = min(request["received_s"] for request in truth.values())
     end_s = max(request["token_s"][-1] for request in truth.values())
-    errors = [1e3 * (ttft_s - truth[name]["token_s"][0] + truth[name]["received_s"]) for name, ttft_s in told.items()]
-    if len(errors) != len(truth):
-        raise SystemExit(f"{len(truth)} requests at the server, {len(errors)} at the client")
     tokens = sum(sum(request["token_n"]) for request in truth.values())
     cpu_s = float(np.diff(np.interp([begin_s, end_s], *zip(*cpu, strict=True)))[0])
-    mean, most = in_flight(truth, level)
     p99 = float(np.percentile(errors, 99))
-    return Run(statistics.median(errors), p99, 1e3 * cpu_s / tokens, wall_s - (end_s - begin_s), mean, most)
+    return Run(statistics.median(errors), p99, 1e3 * cpu_s / tokens, outside_s, *in_flight(truth, level))
+
+
+def busy_seconds(truth: dict[str, dict[str, Any]]) -> float:
+    """Seconds in which at least one request, warm-up included, was at the server."""
+    busy_s, until_s = 0.0, 0.0
+    for start_s, end_s in sorted((request["received_s"], request["token_s"][-1]) for request in truth.values()):
+        busy_s += max(0.0, end_s - max(start_s, until_s))
+        until_s = max(until_s, end_s)
+    return busy_s
 
 
 def in_flight(truth: dict[str, dict[str, Any]], level: int) -> tuple[float, int]:
@@ -158,26 +169,11 @@ def cpu_seconds(pid: int) -> Iterator[float]:
 # ---- ours ------------------------------------------------------------------------------------------------------------
 
 
-OUR_RUN = """
-import sys
-from pathlib import Path
-from pdkv.artifacts import write_parquet
-from pdkv.load import measure_url
-from pdkv.responses import read_requests
-url, level, requests, inputs, outputs, out = sys.argv[1:]
-counts = {"input_tokens": int(inputs), "output_tokens": int(outputs), "requests": int(requests)}
-measure_url(url, "golden", **counts, concurrency=int(level), out_dir=Path(out), warm_requests=0)
-points = [{"point": 0, "concurrency": int(level), "rate": None}]
-requests = read_requests(Path(out, "sends.parquet"), Path(out, "events.parquet"), points)
-write_parquet(Path(out, "requests.parquet"), requests)
-"""
-
-
 def our_command(url: str, level: int, out: Path) -> list[str]:
-    """What ``pdkv load`` does, but no warm-up: it would count as start-up here."""
-    measured = REQUESTS[level] - 2 * level + 1  # as many requests in all as the other client sends
-    numbers = [str(number) for number in (level, measured, INPUT_TOKENS, OUTPUT_TOKENS)]
-    return [sys.executable, "-c", OUR_RUN, url, *numbers, str(out)]
+    measured = REQUESTS[level] - 2 * level + 1  # with ramp and drain as many requests as the other client sends
+    lengths = ["--input-tokens", str(INPUT_TOKENS), "--output-tokens", str(OUTPUT_TOKENS)]
+    load = ["--concurrency", str(level), "--requests", str(measured)]
+    return [sys.executable, "-m", "pdkv", "load", "--url", url, "--model", "golden", *lengths, *load, "--out", str(out)]
 
 
 def our_ttfts(out: Path) -> dict[str, float]:

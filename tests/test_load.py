@@ -20,9 +20,10 @@ from pdkv.artifacts import read_parquet
 from pdkv.client import Target
 from pdkv.errors import UserError
 from pdkv.evidence import EVENTS_SCHEMA, SENDS_SCHEMA, Answer, Recorder
-from pdkv.load import LoadPoint, PointRecord, measure_url, run_point
+from pdkv.load import LoadPoint, PointRecord, run_point
 from pdkv.prompts import Prompts
 from pdkv.responses import read_requests
+from pdkv.url_load import measure_url
 
 PROMPTS = Prompts(1, "w", 16, 100, 30_000)
 

@@ -184,9 +184,9 @@ def _schema(_arguments: argparse.Namespace) -> None:
 
 
 def _load(arguments: argparse.Namespace) -> None:
-    from pdkv.load import measure_url
     from pdkv.load_table import describe_point, read_url_load
     from pdkv.progress import Progress
+    from pdkv.url_load import measure_url
 
     with raise_when_told_to_stop(), Progress(arguments.model) as progress:
         progress.stage("load")

@@ -6,28 +6,19 @@ and the number of measured requests is the same at every level.
 """
 
 import asyncio
-import contextlib
-import gc
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import uvloop
 
 from pdkv.client import Client, Target
-from pdkv.errors import UserError
-from pdkv.evidence import Answer, Phase, Recorder
+from pdkv.event_loop import run_until_stopped
+from pdkv.evidence import Answer, Phase
 from pdkv.prompts import Arrival, Part, Prompts, encode_body, send_offsets
 
 OPEN_LOOP_MARGIN = 0.1  # ramp and drain of an open loop, as a part of the measured requests
 OPEN_LOOP_CONNECTIONS = 16  # opened ahead of an open loop; more are added as they are needed
 PROGRESS_INTERVAL_S = 0.5
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Progress = Callable[[int, int], None]
 
@@ -114,11 +105,7 @@ def run_point(
         interval_s = ramp_interval_s if point.concurrency and point.ramp else None
         return PointRecord(point, start_s, end_s, interval_s, client.max_in_flight, cpu_s, pieces, source.answers)
 
-    try:
-        with _without_garbage_collection():
-            return _run_until_stopped(load())
-    except BaseExceptionGroup as group:  # of tasks within tasks; the first fault is what the caller can use
-        raise _first_of(group) from None
+    return run_until_stopped(load())
 
 
 class _Requests:
@@ -214,130 +201,7 @@ async def _open_loop(client: Client, source: _Requests, _ramp_interval_s: float)
                 sends.create_task(send(*upcoming))
 
 
-def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = group.exceptions[0]
-    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
-
-
 async def _report(progress: Progress, source: _Requests) -> None:
     while True:
         await asyncio.sleep(PROGRESS_INTERVAL_S)
         progress(source.done, source.total)
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """No pause of the cycle collector while stamps are taken."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if was_enabled:
-            gc.enable()
-
-
-def _run_until_stopped(load: Coroutine[Any, Any, PointRecord]) -> PointRecord:
-    """Run ``load`` to its end; a stop signal cancels it first and reaches its own handler after that.
-
-    A handler that raises amid a callback of the event loop would be swallowed there as a fault of one connection.
-    """
-    stopped_by: list[int] = []
-
-    async def stoppable() -> PointRecord | None:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(load)
-
-        def stop(number: int) -> None:
-            stopped_by.append(number)
-            task.cancel()
-
-        for number in handlers:
-            loop.add_signal_handler(number, stop, number)
-        with contextlib.suppress(asyncio.CancelledError):
-            return await task
-        return None
-
-    handlers: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # signals reach Python code nowhere else
-        handlers = {number: handler for number in STOP_SIGNALS if callable(handler := signal.getsignal(number))}
-    try:
-        record = uvloop.run(stoppable())
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if record is not None and not stopped_by:
-        return record
-    for number in stopped_by[:1]:
-        handlers[number](number, None)
-    raise KeyboardInterrupt
-
-
-def measure_url(
-    url: str,
-    model: str,
-    *,
-    input_tokens: int,
-    output_tokens: int,
-    requests: int,
-    out_dir: Path,
-    concurrency: int | None = None,
-    rate: float | None = None,
-    arrival: Arrival = "poisson",
-    vocabulary: tuple[int, int] = (100, 30_000),
-    seed: int | None = None,
-    warm_requests: int = 3,
-    ramp_interval_s: float = 0.01,
-    timeout_s: float = 600.0,
-    progress: Progress | None = None,
-) -> PointRecord:
-    """Load a running server at one level and write ``sends.parquet`` and ``events.parquet`` into ``out_dir``.
-
-    Without a ``seed`` the prompts are new ones: a server that keeps prefixes must not know them from the last run.
-    Raises :class:`UserError` if a warm-up request is not answered with HTTP 200.
-    """
-    if (concurrency is None) == (rate is None):
-        raise UserError("a load needs either a concurrency or a rate", remedy="give one of the two")
-    if seed is None:
-        seed = time.time_ns()
-    target = Target("endpoint", url, model)
-    prompts = Prompts(seed, "load", input_tokens, *vocabulary)
-    if rate is None:
-        point = LoadPoint.closed(0, concurrency or 1, requests)
-    else:
-        point = LoadPoint.open(0, rate, requests, arrival)
-    with Recorder(out_dir) as recorder:
-        if warm_requests:
-            warmup = LoadPoint(-1, "closed", warm_requests, concurrency=1)
-            warm = run_point(target, warmup, prompts, output_tokens, phase="warmup", timeout_s=timeout_s)
-            recorder.append("warmup", -1, target.name, input_tokens, output_tokens, warm.answers)
-            _require_success(target, warm.answers)
-        record = run_point(
-            target,
-            point,
-            prompts,
-            output_tokens,
-            ramp_interval_s=ramp_interval_s,
-            timeout_s=timeout_s,
-            progress=progress,
-        )
-        recorder.append("load", point.point, target.name, input_tokens, output_tokens, record.answers)
-    return record
-
-
-def _require_success(target: Target, answers: list[Answer]) -> None:
-    for answer in answers:
-        if answer.outcome != "answered":
-            raise UserError(
-                f"{target.url} does not answer: {answer.error}", remedy="see that the server runs and is ready"
-            )
-        status_line, _, rest = answer.piece_bytes.partition(b"\r\n")
-        if status_line.split(b" ")[1:2] != [b"200"]:
-            said = rest.partition(b"\r\n\r\n")[2][:500].decode("utf-8", "replace")
-            raise UserError(
-                f"{target.url} refuses: {status_line.decode('latin-1')}: {said}",
-                remedy="see that the model's name and the lengths are what the server offers",
-            )

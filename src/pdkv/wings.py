@@ -35,6 +35,7 @@ SHARED: Floors = {
 MEASURING: Floors = {
     2: (
         "control_plane",
+        "event_loop",
         "evidence",
         "gpu_readings",
         "gpu_visibility",
@@ -61,7 +62,7 @@ MEASURING: Floors = {
         "scraper",
         "server_process",
     ),
-    4: ("deployment", "feasibility", "load", "stage_record", "survey", "trial_devices", "warmup"),
+    4: ("deployment", "feasibility", "load", "stage_record", "survey", "trial_devices", "url_load", "warmup"),
     5: ("trial",),
 }
 INSTALLING: Floors = {
