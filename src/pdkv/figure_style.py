@@ -15,7 +15,7 @@ from pdkv.typefaces import Typefaces
 
 PAGE_WIDTH_INCHES = 6.7  # the text width of the A4 report: figures are drawn at their true size
 # Told apart by colour-blind readers (after Okabe and Ito) and, by their lightness, in greyscale.
-COLOURS = ("#12355B", "#D55E00", "#2A9D8F", "#8E3B8A", "#E9A820", "#7FB8DE")
+COLOURS = ("#12355B", "#C95900", "#2DA999", "#81357D", "#EAAC29", "#B2D4EB")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINES: tuple[Any, ...] = (
     "-",

@@ -11,15 +11,19 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from pdkv.figure_style import GREY, PAGE_WIDTH_INCHES, empty_figure
+from pdkv.figure_style import COLOURS, GREY, PAGE_WIDTH_INCHES, empty_figure
 from pdkv.wording import Wording
 
 STAGES = ("launch", "warmup", "load", "shutdown")
 SHADES = {"launch": "#F1F1F1", "warmup": "#FBEBC8", "load": "#E3EEF7", "shutdown": "#F1F1F1"}
-ROLE_COLOURS = {"single": "#12355B", "replica": "#12355B", "prefill": "#D55E00", "decode": "#2A9D8F"}
+ROLE_COLOURS = {"single": COLOURS[0], "replica": COLOURS[0], "prefill": COLOURS[1], "decode": COLOURS[2]}
 # In the order of the legend. What serves no tokens is grey.
 ROLES = (*ROLE_COLOURS, "router", "client", "sampler")
-HELPER_LINES: dict[str, Any] = {"router": (0, (5, 1.5, 1, 1.5)), "client": (0, (1, 1.2))}
+HELPER_LINES: dict[str, Any] = {
+    "router": (0, (5, 1.5, 1, 1.5)),
+    "client": (0, (1, 1.2)),
+    "sampler": (0, (3, 1, 1, 1, 1, 1)),
+}
 DEVICE_LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MOST_STEPS = 400
 ROW_INCHES = (1.35, 0.98)  # of few rows and of many: two figures of four precisions fit on a page

@@ -126,7 +126,7 @@ def _refusals(results: StudyResults, kind: str, cells: Sequence[Cell], say: Word
     for effect in results.effects:
         cell = results.cell_of(effect)
         if effect.row["effect"] == kind and cell in cells and effect.row["stat"] == "mean" and effect.ratio is None:
-            reasons.setdefault((cell, results.base_of(effect)), printable_log(effect.row["note"]))
+            reasons.setdefault((cell, results.base_of(effect)), printable_log(effect.row["note"] or ""))
     return tuple(
         say("effects.refused", cell=cell_label(cell, results), base=cell_label(base, results), reason=reason)
         for (cell, base), reason in reasons.items()

@@ -13,7 +13,8 @@ from pdkv.wording import Wording
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # An underscore or tilde within a word is no markup in GitHub's Markdown, and names read better without backslashes.
 _MARKUP = re.compile(r"[\\`*\[\]|$]|(?<!\w)_|_(?!\w)|~")
-_LINE_START = re.compile(r"^(\s*)([-+#=:]|\d+(?=[.)]))")
+# What begins a list, a heading or an underline of one.
+_LINE_START = re.compile(r"^([-+](?=\s|$)|#|=|--|\d+(?=[.)](?:\s|$)))")
 
 
 def write_markdown(
@@ -45,8 +46,8 @@ def escape(text: str) -> str:
 
 
 def _escape_start(match: re.Match[str]) -> str:
-    blank, mark = match.groups()
-    return f"{blank}{mark}" + "\\" if mark.isdigit() else f"{blank}\\{mark}"
+    mark = match.group()
+    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
 
 
 class _Numbers:
@@ -83,17 +84,12 @@ class _Numbers:
         self.tables += 1
         yield f"*{self.say('word.table')} {self.tables}.* {escape(table.caption)}"
         yield ""
-        yield _row(escape(f"{_short_group(column.group)} {column.title}".strip()) for column in table.columns)
+        yield _row(escape(f"{column.group} {column.title}".strip()) for column in table.columns)
         yield _row("---" if column.align == "left" else "---:" for column in table.columns)
         yield from (_row(_value(value) for value in row) for row in table.rows)
         for note in table.notes:
             yield ""
             yield escape(note)
-
-
-def _short_group(group: str) -> str:
-    """Markdown has no headings over several columns: the group stands before each title, without its unit."""
-    return group.split(",")[0]
 
 
 def _row(cells: Iterator[str]) -> str:

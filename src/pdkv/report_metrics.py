@@ -116,13 +116,9 @@ class _Level:
                     values.append(self._number(cell, metric, stat, text, best[metric, stat], weak=weak))
                 values.append(Value(f"{n:,}" if n else DASH))
             rows.append(row(*self._labels(cell), *values))
-        groups = {
-            metric: say("metrics.group", metric=say(f"metric.{metric}.short"), unit=say("unit.ms"))
-            for metric in metrics
-        }
         columns = [left(say("mode.name")), left(say("dtype.name")), left(say("mode.hardware"))]
         for metric in metrics:
-            columns += [Column(say(f"stat.{stat}"), group=groups[metric]) for stat in (*STATS, "n")]
+            columns += [Column(say(f"stat.{stat}"), group=say(f"metric.{metric}.short")) for stat in (*STATS, "n")]
         names = [say(f"metric.{metric}.short") for metric in metrics]
         caption = say("caption.latency", first=names[0], second=names[1], **level)
         return Table(

@@ -1,12 +1,14 @@
 """The report as PDF: the blocks go to the compiler as data, so that nothing in them can be markup."""
 
 import json
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typst
 
@@ -34,31 +36,32 @@ def write_pdf(
 
 def compile_report(report: Report, figures: Path, *, pages_as_png: bool = False, ppi: float = 100) -> list[bytes]:
     """The PDF as one item, or each page as PNG. Raises :class:`UserError` where a figure or a glyph is missing."""
+    with set_up(report, figures) as (source, faces):
+        form: Literal["png", "pdf"] = "png" if pages_as_png else "pdf"
+        pages = typst.compile(str(source), root=str(source.parent), font_paths=faces, format=form, ppi=ppi)
+    return list(pages) if isinstance(pages, list) else [pages]
+
+
+@contextmanager
+def set_up(report: Report, figures: Path) -> Iterator[tuple[Path, typst.Fonts]]:
+    """The template in a folder with all that the compiler may read (the report as data, the figures), and the fonts."""
     say = Wording(report.language)
     shown = [block.path for section in report.sections for block in section.blocks if isinstance(block, Figure)]
     for path in shown:
         if not (figures / path).is_file():
             raise UserError(f"{figures / path} is not there", remedy="run snakemake again: it draws what is missing")
     typefaces = choose_typefaces([*texts_of(report), *say.all_texts()])
-    data = json.dumps(_as_data(report, typefaces, say), ensure_ascii=False)
-    template = (files("pdkv") / "templates" / "report.typ").read_bytes()
-    with typefaces.folder() as fonts, tempfile.TemporaryDirectory(prefix="pdkv-report-") as root:
-        # The compiler reads below one folder only: template, data and figures meet there.
-        (Path(root) / "report.typ").write_bytes(template)
-        (Path(root) / "report.json").write_text(data, encoding="utf-8")
+    with typefaces.folder() as fonts, tempfile.TemporaryDirectory(prefix="pdkv-report-") as name:
+        root = Path(name)
+        source = root / "report.typ"
+        source.write_bytes((files("pdkv") / "templates" / "report.typ").read_bytes())
+        data = json.dumps(_as_data(report, typefaces, say), ensure_ascii=False)
+        (root / "report.json").write_bytes(data.encode("utf-8"))
         for path in shown:
-            target = Path(root) / "figures" / path
+            target = root / "figures" / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((figures / path).read_bytes())
-        faces = typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=[str(fonts)])
-        pages = typst.compile(
-            str(Path(root) / "report.typ"),
-            root=root,
-            font_paths=faces,
-            format="png" if pages_as_png else "pdf",
-            ppi=ppi,
-        )
-    return list(pages) if isinstance(pages, list) else [pages]
+            shutil.copyfile(figures / path, target)
+        yield source, typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=[str(fonts)])
 
 
 def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, Any]:

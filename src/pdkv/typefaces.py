@@ -94,7 +94,9 @@ def _characters(path: Path) -> frozenset[int]:
 def _installed_fonts() -> list[Path]:
     """Other fonts of this machine and of this environment; looked for each time, so that a new one is found at once."""
     packages = Path(sysconfig.get_path("purelib")).glob("cvttf_*/*.[ot]tf")
-    return sorted(packages) + sorted(Path(name) for name in findSystemFonts())
+    system = sorted(Path(name) for name in findSystemFonts())
+    # A last-resort font has a box for every character: the very thing that must not be printed.
+    return [path for path in (*sorted(packages), *system) if "lastresort" not in path.name.lower()]
 
 
 def _no_glyph(missing: set[int]) -> UserError:

@@ -9,7 +9,7 @@ from pdkv.errors import UserError
 
 
 class Wording:
-    """Call it with a key to get its text: ``say("summary.launches", count=3)``."""
+    """Call it with a key to get its text: ``say("load.closed", concurrency=2)``."""
 
     def __init__(self, language: str) -> None:
         self.language = language

@@ -1,0 +1,158 @@
+"""Figures: the files follow from the study, their bytes from the results; no panel shows what was not measured."""
+
+import itertools
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from sample_results import Sample, write_sample
+
+from pdkv import typefaces
+from pdkv.errors import UserError
+from pdkv.figure_names import figure_paths
+from pdkv.figure_style import COLOURS
+from pdkv.figures import draw_figures
+
+
+def draw(tmp_path: Path, sample: Sample | None = None) -> list[Path]:
+    cells = write_sample(tmp_path / "results", sample)
+    return draw_figures(cells, tmp_path / "results/comparisons.csv", tmp_path / "figures")
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return draw(tmp_path_factory.mktemp("study"))
+
+
+def test_every_named_figure_and_no_other_is_drawn(drawn: list[Path]) -> None:
+    folder = drawn[0].parents[1]
+    named = figure_paths("short", 1, ("default", "chunked", "1p1d"))
+    assert [path.relative_to(folder).as_posix() for path in drawn] == named
+    assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()) == sorted(named)
+
+
+def test_same_results_give_the_same_bytes(drawn: list[Path], tmp_path: Path) -> None:
+    for first, second in zip(drawn, draw(tmp_path), strict=True):
+        assert first.read_bytes() == second.read_bytes(), first.name
+        assert b"<dc:date>" not in first.read_bytes()
+
+
+def test_bytes_do_not_depend_on_locale_or_the_user_s_matplotlib(drawn: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "matplotlibrc").write_text("font.size: 22\naxes.grid: True\n")
+    cells = write_sample(tmp_path / "results")
+    script = (
+        "import sys; from pathlib import Path; from pdkv.figures import draw_figures; "
+        "draw_figures([Path(a) for a in sys.argv[3:]], Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    posix = {
+        "LC_ALL": "POSIX",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "MATPLOTLIBRC": str(tmp_path / "matplotlibrc"),
+    }
+    arguments = [str(tmp_path / "results/comparisons.csv"), str(tmp_path / "figures"), *map(str, cells)]
+    subprocess.run([sys.executable, "-c", script, *arguments], check=True, env={**os.environ, **posix})
+    folder = drawn[0].parents[1]
+    for path in drawn:
+        assert path.read_bytes() == (tmp_path / "figures" / path.relative_to(folder)).read_bytes(), path.name
+
+
+def test_text_is_drawn_as_outlines_so_that_no_viewer_needs_the_font(drawn: list[Path]) -> None:
+    for path in drawn:
+        text = path.read_text(encoding="utf-8")
+        assert "<text" not in text
+        assert "DejaVuSans-" in text  # the glyphs are those of the bundled font
+
+
+def test_cells_are_told_apart_by_the_colour_of_their_mode(drawn: list[Path]) -> None:
+    metrics = next(path for path in drawn if path.name == "metrics_0.svg").read_text(encoding="utf-8").lower()
+    assert all(colour.lower() in metrics for colour in COLOURS[:3])
+
+
+def test_colours_differ_in_greyscale() -> None:
+    def lightness(colour: str) -> float:
+        red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        return 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+
+    levels = sorted(lightness(colour) ** (1 / 3) for colour in COLOURS)
+    assert min(b - a for a, b in itertools.pairwise(levels)) > 0.04
+
+
+def test_a_study_without_numbers_still_gives_every_figure(tmp_path: Path) -> None:
+    sample = Sample(failed=frozenset((m, d) for m in Sample().modes for d in Sample().dtypes))
+    drawn = draw(tmp_path, sample)
+    assert len(drawn) == len(figure_paths("short", 1, sample.modes))
+    assert all(path.stat().st_size < 40_000 for path in drawn)  # a sentence each, no panels
+
+
+def test_one_request_of_one_token_leaves_its_panels_empty_without_a_warning(tmp_path: Path) -> None:
+    sample = Sample(
+        modes=("default",), dtypes=("fp16",), requests=1, outputs=1, failed=frozenset(), suspect=frozenset()
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(draw(tmp_path, sample)) == 3
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_extremes_are_drawn_without_a_warning(tmp_path: Path, scale: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw(
+            tmp_path, Sample(modes=("default",), dtypes=("fp16",), scale=scale, failed=frozenset(), suspect=frozenset())
+        )
+
+
+def test_no_figure_stays_open(drawn: list[Path]) -> None:
+    assert drawn
+    assert plt.get_fignums() == []
+
+
+CHINESE = Sample(modes=("default", "预填充"), dtypes=("fp16",), failed=frozenset(), suspect=frozenset())
+
+
+def test_a_character_that_no_font_has_is_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typefaces, "_installed_fonts", list)
+    with pytest.raises(UserError, match="Chinese") as raised:
+        draw(tmp_path, CHINESE)
+    assert "U+5145" in raised.value.problem
+    assert "pip install cvttf-notosanscjk-regular" in raised.value.remedy
+    assert not list((tmp_path / "figures").rglob("*.svg"))
+
+
+def test_a_font_that_was_just_installed_is_found_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    font = make_font(tmp_path / "fresh.ttf", "预填充")
+    monkeypatch.setattr(typefaces, "_installed_fonts", lambda: [font])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of a glyph that its fonts lack
+        drawn = draw(tmp_path, CHINESE)
+    metrics = next(path for path in drawn if path.name == "metrics_0.svg").read_text(encoding="utf-8")
+    assert "Fresh-" in metrics.replace("FreshTest", "Fresh")
+
+
+def make_font(path: Path, characters: str) -> Path:
+    """A font that has just these characters, each as a square."""
+    names = [f"c{ord(char):04x}" for char in characters]
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0))
+    for corner in ((0, 700), (700, 700), (700, 0)):
+        pen.lineTo(corner)
+    pen.closePath()
+    square = pen.glyph()
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef", *names])
+    builder.setupCharacterMap({ord(char): name for char, name in zip(characters, names, strict=True)})
+    builder.setupGlyf(dict.fromkeys((".notdef", *names), square))
+    builder.setupHorizontalMetrics(dict.fromkeys((".notdef", *names), (800, 0)))
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": "FreshTest", "styleName": "Regular", "psName": "FreshTest"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(path)
+    return path

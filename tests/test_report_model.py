@@ -1,0 +1,394 @@
+"""The report model: what is said, marked and left unsaid, given the stored results."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_results import Sample, write_sample
+
+from pdkv import wings
+from pdkv.errors import UserError
+from pdkv.identical_cells import best_cells, identical_groups, noise
+from pdkv.report_blocks import Bullets, Excerpt, Figure, Paragraph, Report, Table, Value
+from pdkv.report_model import ReportSettings, read_report, texts_of
+from pdkv.study_results import Cell, StudyResults, read_study_results
+from pdkv.wording import Wording
+
+SETTINGS = ReportSettings("A study", "en", ("default", "fp16"))
+ALL_GOOD = Sample(failed=frozenset(), suspect=frozenset())
+EVERY_CELL = frozenset((mode, dtype) for mode in Sample().modes for dtype in Sample().dtypes)
+
+
+def report_of(tmp_path: Path, sample: Sample | None = None, settings: ReportSettings = SETTINGS) -> Report:
+    cells = write_sample(tmp_path / "results", sample)
+    return read_report(cells, tmp_path / "results/comparisons.csv", settings)
+
+
+def results_of(tmp_path: Path, sample: Sample | None = None) -> StudyResults:
+    cells = write_sample(tmp_path / "results", sample)
+    return read_study_results(cells, tmp_path / "results/comparisons.csv")
+
+
+def tables(report: Report, start: str) -> list[Table]:
+    blocks = [block for section in report.sections for block in section.blocks]
+    return [block for block in blocks if isinstance(block, Table) and block.caption.startswith(start)]
+
+
+def table(report: Report, start: str) -> Table:
+    found = tables(report, start)
+    assert len(found) == 1, f"{len(found)} tables begin with {start!r}"
+    return found[0]
+
+
+def rows_by_label(found: Table, labels: int = 2) -> dict[str, tuple[Value, ...]]:
+    return {"/".join(value.text for value in row[:labels]): row for row in found.rows}
+
+
+def section_text(report: Report, title: str) -> str:
+    section = next(section for section in report.sections if section.title == title)
+    return " ".join(block.text for block in section.blocks if isinstance(block, Paragraph))
+
+
+def change_cell(path: Path, change: Any) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return report_of(tmp_path_factory.mktemp("six"))
+
+
+class TestSummary:
+    def test_one_launch_is_called_an_observation(self, six: Report) -> None:
+        assert any(text.startswith("One launch of each cell: no intervals") for text in six.untold)
+        assert not any("interval" in text for text in six.said)
+
+    def test_three_launches_give_verdicts_with_their_intervals(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, launches=3))
+        said = " ".join(report.said)
+        assert re.search(r"mean TTFT .*: 1p1d/fp16 higher, \+\d+\.\d% \(\+\d+\.\d% to \+\d+\.\d%\)", said)
+        assert not any("One launch" in text for text in report.untold)
+
+    def test_states_are_counted_and_doubt_is_named(self, six: Report) -> None:
+        assert "Of 6 cells: 4 valid, 1 suspect and 1 failed." in six.said
+        assert "The numbers of chunked/fp8 are in doubt: foreign load." in six.untold
+        assert "Nothing can be said about 1p1d/fp8: no usable launch." in six.untold
+
+    def test_random_weights_are_stated(self, tmp_path: Path, six: Report) -> None:
+        report = report_of(tmp_path, Sample(load_format="dummy"))
+        assert "with random weights" in report.subtitle
+        assert any("random weights" in text for text in report.untold)
+        assert not any("random weights" in text for text in texts_of(six))
+
+    def test_unequal_hardware_is_stated_and_without_replicas_it_cannot_be_told_apart(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path / "a", replace(ALL_GOOD, gpu=True))
+        assert any("default and chunked: 1 GPU; 1p1d: 2 GPUs" in text for text in report.said)
+        assert any("Replicas on equal hardware would tell" in text for text in report.untold)
+        fair = report_of(tmp_path / "b", replace(ALL_GOOD, gpu=True, modes=("default", "2x", "1p1d")))
+        assert not any("Replicas on equal hardware would tell" in text for text in fair.untold)
+
+    def test_identical_cells_are_named_with_their_difference(self, tmp_path: Path) -> None:
+        results = results_of(tmp_path)
+        size = noise(identical_groups(results.cells), 0, "ttft", "mean")
+        assert size and size > 0
+        report = read_report(
+            [c.folder / "cell.json" for c in results.cells], tmp_path / "results/comparisons.csv", SETTINGS
+        )
+        sentence = next(text for text in report.said if "ran the same configuration" in text)
+        assert "default/fp16 and chunked/fp16; default/fp8 and chunked/fp8" in sentence
+        assert f"mean TTFT {size * 100:.1f}%" in sentence
+
+    def test_all_failed_says_that_there_are_no_numbers(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, Sample(failed=EVERY_CELL))
+        assert "Of 6 cells: 6 failed." in report.said
+        assert any(text.startswith("No cell gave numbers") for text in report.said)
+        assert not any("Observed" in text for text in report.said)
+
+
+class TestMetricTables:
+    def test_every_cell_has_a_row_and_failed_ones_only_dashes(self, six: Report) -> None:
+        rows = rows_by_label(table(six, "TTFT and TPOT"))
+        assert list(rows) == ["default/fp16", "default/fp8", "chunked/fp16", "chunked/fp8", "1p1d/fp16", "1p1d/fp8"]
+        assert {value.text for value in rows["1p1d/fp8"][2:]} == {"–"}
+        assert rows["1p1d/fp8"][1].mark == "‡"
+        assert rows["chunked/fp8"][1].mark == "†"
+
+    def test_values_are_in_ms_with_n_and_the_difference_to_the_base(self, tmp_path: Path) -> None:
+        results = results_of(tmp_path)
+        cell = next(c for c in results.cells if c.name == "1p1d/fp16")
+        effect = results.effect("baseline", cell, 0, "ttft", "mean")
+        assert effect and effect.ratio
+        found = table(
+            read_report(
+                [c.folder / "cell.json" for c in results.cells], tmp_path / "results/comparisons.csv", SETTINGS
+            ),
+            "TTFT and TPOT",
+        )
+        row = rows_by_label(found)["1p1d/fp16"]
+        assert float(row[3].text) == pytest.approx(1e3 * (cell.value(0, "ttft", "mean") or 0), rel=5e-3)
+        assert row[3].under == f"+{(effect.ratio - 1) * 100:.1f}%"
+        assert row[7].text == "40"
+        assert rows_by_label(found)["default/fp16"][3].under == "base"
+
+    def test_percentiles_that_the_sample_cannot_carry_are_marked_and_never_best(
+        self, tmp_path: Path, six: Report
+    ) -> None:
+        few = table(six, "TTFT and TPOT")
+        p99 = [i for i, column in enumerate(few.columns) if column.title == "p99"]
+        shown = [row[i] for row in few.rows for i in p99 if row[i].text != "–"]
+        assert {value.mark for value in shown} == {"*"}
+        assert not any(value.best for value in shown)
+        assert any(note.startswith("*") for note in few.notes)
+        many = table(report_of(tmp_path, replace(ALL_GOOD, requests=100)), "TTFT and TPOT")
+        assert {row[i].mark for row in many.rows for i in p99} == {""}
+        assert not any(note.startswith("*") for note in many.notes)
+
+    def test_best_is_marked_where_the_lead_is_larger_than_noise(self, six: Report) -> None:
+        rows = rows_by_label(table(six, "TTFT and TPOT"))
+        tpot_mean = 8
+        assert [name for name, row in rows.items() if row[tpot_mean].best] == ["1p1d/fp16"]
+
+    def test_throughput_is_shown_per_gpu_too(self, tmp_path: Path) -> None:
+        row = rows_by_label(table(report_of(tmp_path, replace(ALL_GOOD, gpu=True)), "Throughput"))["1p1d/fp16"]
+        assert row[2].text == "2 GPUs"
+        assert float(row[4].text) == pytest.approx(float(row[3].text) / 2, rel=0.01)
+
+    def test_a_comparison_that_was_refused_leaves_no_difference_and_no_best(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        path = tmp_path / "results/comparisons.csv"
+        lines = path.read_text(encoding="utf-8").split("\n")
+        kept = [
+            line
+            if ",1p1d,fp16,default," not in line
+            else re.sub(r"^((?:[^,]*,){11}).*", r"\1,,,,1,1,not comparable: engine.vllm: 0.32 / 0.33", line)
+            for line in lines
+        ]
+        path.write_text("\n".join(kept), encoding="utf-8")
+        report = read_report(cells, path, SETTINGS)
+        row = rows_by_label(table(report, "TTFT and TPOT"))["1p1d/fp16"]
+        assert row[3].text != "–"
+        assert {value.under for value in row} == {""}
+        assert not any(value.best for value in row)
+        refused = [text for s in report.sections for b in s.blocks if isinstance(b, Bullets) for text in b.items]
+        assert any(
+            "1p1d/fp16 with default/fp16, because of not comparable: engine.vllm: 0.32 / 0.33" in text
+            for text in refused
+        )
+
+
+def cell(name: str, identity: str | None, ttft: float | None) -> Cell:
+    mode, dtype = name.split("/")
+    content = {
+        "workload": "w", "mode": mode, "dtype": dtype, "state": "valid",
+        "trials": [{"repeat": 1, "state": "valid", "launch": {"identity": identity}}],
+        "points": [{"point": 0, "metrics": {"ttft": {"mean": ttft, "n": 9}}}],
+    }  # fmt: skip
+    return Cell(Path(), content)
+
+
+class TestBest:
+    def names(self, *cells: Cell) -> list[str]:
+        return sorted(c.name for c in best_cells(cells, 0, "ttft", "mean", higher=False))
+
+    def test_one_value_is_never_best(self) -> None:
+        assert self.names(cell("a/x", "1", 1.0), cell("b/x", "2", None)) == []
+
+    def test_a_tie_has_no_best(self) -> None:
+        assert self.names(cell("a/x", "1", 1.0), cell("b/x", "2", 1.0)) == []
+
+    def test_identical_cells_alone_have_no_best(self) -> None:
+        assert self.names(cell("a/x", "1", 1.0), cell("b/x", "1", 2.0)) == []
+
+    def test_a_lead_within_noise_is_none(self) -> None:
+        assert self.names(cell("a/x", "1", 1.0), cell("b/x", "2", 1.04), cell("c/x", "2", 1.10)) == []
+
+    def test_all_identical_winners_are_best_together(self) -> None:
+        assert self.names(cell("a/x", "1", 1.0), cell("b/x", "1", 1.01), cell("c/x", "2", 1.5)) == ["a/x", "b/x"]
+
+    def test_unknown_identity_is_identical_to_nothing(self) -> None:
+        assert self.names(cell("a/x", None, 1.0), cell("b/x", None, 1.5)) == ["a/x"]
+
+
+class TestEffects:
+    def test_pd_stands_beside_its_hardware(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, gpu=True, modes=("default", "2x", "1p1d")))
+        row = table(report, "Disaggregated modes against the default").rows[0]
+        assert [value.text for value in row[:4]] == ["c = 2", "1p1d/fp16", "default/fp16", "2 GPUs against 1 GPU"]
+        fair = table(report, "Disaggregated modes against replicas").rows[0]
+        assert [value.text for value in fair[1:4]] == ["1p1d/fp16", "2x/fp16", "2 GPUs each"]
+
+    def test_differences_within_noise_are_marked(self, six: Report) -> None:
+        rows = table(six, "Other modes").rows
+        assert "≈" in rows[0][4].mark + rows[1][4].mark
+
+    def test_interval_and_verdict_stand_under_the_change(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, launches=3, requests=120))
+        value = table(report, "Disaggregated modes against the default").rows[0][4]
+        assert re.fullmatch(r"\[\+\d+\.\d, \+\d+\.\d\]\nhigher", value.under)
+
+    def test_one_launch_shows_no_verdict(self, six: Report) -> None:
+        found = table(six, "KV-cache precision against")
+        assert {value.under for row in found.rows for value in row} == {""}
+
+    def test_what_is_missing_is_said(self, tmp_path: Path, six: Report) -> None:
+        assert "Replicas with as many" in section_text(six, "Disaggregation against the default")
+        alone = report_of(
+            tmp_path, Sample(modes=("default",), dtypes=("fp16",), failed=frozenset(), suspect=frozenset())
+        )
+        assert "No disaggregated mode is part of this study." in section_text(
+            alone, "Disaggregation against the default"
+        )
+        assert section_text(alone, "KV-cache precision within each mode") == "The study has one precision only."
+        assert not tables(alone, "Disaggregated")
+
+
+class TestFailures:
+    def test_reason_attempt_and_remedy_of_a_failed_launch(self, six: Report) -> None:
+        text = section_text(six, "1p1d/fp8 (short), launch 1")
+        assert "Failed at launch, attempt 2: decode-0 ended before it was ready" in text
+        assert "What to do: read the server's log" in text
+
+    def test_excerpt_is_literal_but_for_what_cannot_be_printed(self, six: Report) -> None:
+        excerpt = next(b.text for s in six.sections for b in s.blocks if isinstance(b, Excerpt) and "fig1" in b.text)
+        for line in ("see @fig1 #base cost $1", "C:\\new <frozen importlib>", "// gone", "| pipe | cell |", "1. first"):
+            assert line in excerpt.split("\n")
+        assert "x" * 320 + "… (4,680 more characters)" in excerpt
+        assert "\x00" not in excerpt and "\x1b" not in excerpt and "[31m" not in excerpt
+
+    def test_characters_without_a_glyph_are_escaped_in_excerpts(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, Sample(excerpt="no 填 glyph"))
+        assert any(isinstance(b, Excerpt) and b.text == "no \\u586b glyph" for s in report.sections for b in s.blocks)
+
+    def test_checks_that_did_not_pass_are_listed_once(self, six: Report) -> None:
+        rows = table(six, "Checks that").rows
+        assert [row[1].text for row in rows] == ["suspect", "unknown"]
+        assert rows[0][4].text == "chunked/fp8"
+        assert rows[1][4].text == "all 5 launches that ran"
+
+
+class TestOtherSections:
+    def test_overhead_is_stated_against_its_limit(self, tmp_path: Path, six: Report) -> None:
+        assert "3.6% of the wall time (15 s of 7 min 00 s), within the limit of 10%" in section_text(six, "Stage times")
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        for path in cells:
+            change_cell(path, lambda content: content["trials"][0]["stages"].update(overhead_s=20.0))
+        slow = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        assert "23.8% of the wall time" in section_text(slow, "Stage times")
+        assert "beyond the limit" in section_text(slow, "Stage times")
+
+    def test_capacity_and_resolved_settings_per_instance(self, six: Report) -> None:
+        rows = rows_by_label(table(six, "KV-cache capacity"))
+        assert rows["default/fp8/single"][2].text == "93,184"
+        assert "1p1d/fp16/decode-0" in rows
+        assert rows_by_label(table(six, "Settings that"))["default/fp8/single"][2].text == "fp8"
+
+    def test_trace_names_its_source_and_what_it_lacks(self, tmp_path: Path, six: Report) -> None:
+        text = section_text(six, "Device traces")
+        assert "the host's CPU accounting (psutil)" in text
+        assert "memory utilisation, power (not available on this host)" in text
+        on_gpu = report_of(tmp_path, Sample(gpu=True))
+        assert "NVML" in section_text(on_gpu, "Device traces")
+        assert "only every 1 s" in section_text(on_gpu, "Device traces")
+        assert "Power, mean" in [column.title for column in table(on_gpu, "Activity").columns]
+        assert "Power, mean" not in [column.title for column in table(six, "Activity").columns]
+
+    def test_figures_of_cells_without_data_are_replaced_by_a_sentence(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, Sample(failed=EVERY_CELL))
+        assert not [b for s in report.sections for b in s.blocks if isinstance(b, Figure)]
+        assert "No device trace" in section_text(report, "Device traces")
+        assert "No server came far enough" in section_text(report, "What the servers resolved, and KV capacity")
+
+    def test_facts_that_differ_between_cells_carry_their_cells(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        change_cell(cells[0], lambda content: content["environment"]["engine"].update(vllm="0.33.0"))
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        values = {row[0].text: row[1].text for row in table(report, "Hardware, software").rows}
+        assert values["vLLM"] == "0.33.0 (default/fp16); 0.32.0 (default/fp8, chunked, 1p1d)"
+        assert values["PyTorch"] == "2.13.0"
+
+    def test_wide_studies_keep_all_cells(self, tmp_path: Path) -> None:
+        sample = Sample(
+            modes=("default", "chunked", "unchunked", "2x", "1p1d"), dtypes=("bf16", "fp8", "fp8_e4m3", "fp8_e5m2"),
+            concurrencies=(2, 16, 64), requests=3, gpu=True, failed=frozenset(), suspect=frozenset(),
+        )  # fmt: skip
+        report = report_of(tmp_path, sample, replace(SETTINGS, baseline=("default", "bf16")))
+        found = tables(report, "TTFT and TPOT")
+        assert [len(each.rows) for each in found] == [20, 20, 20]
+
+
+class TestExtremes:
+    def test_tiny_huge_zero_and_missing_values(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+
+        def extremes(content: dict[str, Any]) -> None:
+            metrics = content["points"][0]["metrics"]
+            metrics["ttft"]["mean"] = 3.2e-7
+            metrics["itl"]["mean"] = 0
+            metrics["e2el"].update(mean=None, std=None)
+            metrics["output_throughput"]["value"] = 8.4e6
+
+        change_cell(cells[0], extremes)
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        latency = rows_by_label(table(report, "TTFT and TPOT"))["default/fp16"]
+        assert latency[3].text == "< 0.001"
+        slow = rows_by_label(table(report, "ITL and E2EL"))["default/fp16"]
+        assert slow[3].text == "0"
+        assert slow[8].text == "–"
+        assert rows_by_label(table(report, "Throughput"))["default/fp16"][3].text == "8.40 M"
+        assert not any(re.search(r"\b(nan|inf|None)\b", text) for text in texts_of(report))
+
+    def test_one_token_of_one_request_leaves_dashes_and_marks_nothing(self, tmp_path: Path) -> None:
+        sample = Sample(
+            modes=("default",), dtypes=("fp16",), requests=1, outputs=1, failed=frozenset(), suspect=frozenset()
+        )
+        report = report_of(tmp_path, sample)
+        row = rows_by_label(table(report, "TTFT and TPOT"))["default/fp16"]
+        assert row[7].text == "1"
+        assert [value.text for value in row[8:]] == ["–"] * 5
+        assert not any(
+            value.best
+            for section in report.sections
+            for block in section.blocks
+            if isinstance(block, Table)
+            for r in block.rows
+            for value in r
+        )
+
+
+class TestSettings:
+    def test_round_trip(self) -> None:
+        text = '{"title": "T", "language": "en", "baseline": {"mode": "default", "dtype": "fp16"}}'
+        assert ReportSettings.from_json(text) == ReportSettings("T", "en", ("default", "fp16"))
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"title": "T", "language": "en"}'])
+    def test_bad_settings_are_a_message(self, text: str) -> None:
+        with pytest.raises(UserError, match="settings"):
+            ReportSettings.from_json(text)
+
+    def test_unknown_language_names_the_known_ones(self) -> None:
+        with pytest.raises(UserError) as raised:
+            Wording("xx")
+        assert "en" in raised.value.remedy
+
+    def test_missing_files_are_a_message(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results")
+        with pytest.raises(UserError, match=r"nowhere\.csv"):
+            read_report(cells, tmp_path / "nowhere.csv", SETTINGS)
+        with pytest.raises(UserError, match="no cell"):
+            read_report([], tmp_path / "results/comparisons.csv", SETTINGS)
+
+
+def test_every_text_that_the_source_asks_for_is_there() -> None:
+    known = Wording("en")
+    asked = {
+        key
+        for path in wings.SOURCE.glob("*.py")
+        for key in re.findall(r"""\bsay\(\s*"([a-z_0-9.]+)\"""", path.read_text(encoding="utf-8"))
+    }
+    assert len(asked) > 80
+    assert not sorted(key for key in asked if not known.has(key))
