@@ -182,7 +182,8 @@ def our_ttfts(out: Path) -> dict[str, float]:
     requests = pq.read_table(out / "requests.parquet", columns=["phase", "request", "ttft_s"]).to_pylist()
     ids: dict[int, str] = {}
     for event in pq.read_table(out / "events.parquet").to_pylist():
-        if found := re.search(rb'"id":"([^"]+)"', event["data"]):
+        found = re.search(rb'"id":"([^"]+)"', event["data"])
+        if found and event["phase"] == "load":
             ids.setdefault(event["request"], found[1].decode())
     return {ids[row["request"]]: row["ttft_s"] for row in requests if row["phase"] == "load"}
 
