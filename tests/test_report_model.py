@@ -200,6 +200,7 @@ class TestBest:
 
     def test_a_tie_has_no_best(self) -> None:
         assert self.names(cell("a/x", "1", 1.0), cell("b/x", "2", 1.0)) == []
+        assert self.names(cell("a/x", "1", 0.1179), cell("b/x", "2", 0.1181)) == []  # both are shown as 118 ms
 
     def test_identical_cells_alone_have_no_best(self) -> None:
         assert self.names(cell("a/x", "1", 1.0), cell("b/x", "1", 2.0)) == []

@@ -48,5 +48,5 @@ def best_cells(cells: Sequence[Cell], index: int, metric: str, stat: str, *, hig
     low, high = sorted((worst_of_best, best_rival))
     leads = worst_of_best > best_rival if higher else worst_of_best < best_rival
     margin = noise(identical_groups(cells), index, metric, stat) or 0.0
-    # Below half a unit of the third digit the table would show a tie.
-    return best if leads and low > 0 and high / low - 1 > max(margin, 5e-4) else set()
+    tie = f"{low:.3g}" == f"{high:.3g}"  # as a table of three digits shows them
+    return best if leads and not tie and low > 0 and high / low - 1 > margin else set()
