@@ -6,6 +6,7 @@
 FAKE_READY_S       seconds until it listens (0.1); ``never`` never does
 FAKE_EXIT          ends at once with this status after a traceback in its log
 FAKE_WORKERS       this many children in sessions of their own that retitle themselves VLLM::Worker and outlive a kill
+FAKE_SHM           makes this file in /dev/shm and keeps it mapped
 FAKE_DEAF_S        ignores SIGTERM for so many seconds
 FAKE_DIES_AFTER    is killed (SIGKILL) when it gets its completion number N+1
 FAKE_STATUS        answers completions with this HTTP status after the first one
@@ -16,6 +17,7 @@ FAKE_TOKEN_S       seconds between tokens (0.005)
 import argparse
 import ctypes
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -23,6 +25,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 BEFORE_DEATH = """INFO 11-30 04:00:00 [fake.py:1] loading weights
@@ -138,6 +141,11 @@ def main() -> None:
     for _ in range(int(os.environ.get("FAKE_WORKERS", "0"))):
         worker = subprocess.Popen([sys.executable, __file__, "worker"], start_new_session=True, env={})
         print(f"worker {worker.pid}", flush=True)
+    if "FAKE_SHM" in os.environ:
+        with Path("/dev/shm", os.environ["FAKE_SHM"]).open("xb+") as segment:
+            segment.truncate(4096)
+            globals()["kept_mapped"] = mmap.mmap(segment.fileno(), 4096)
+        print("segment made", flush=True)
     if "FAKE_EXIT" in os.environ:
         print(BEFORE_DEATH, flush=True)
         sys.exit(int(os.environ["FAKE_EXIT"]))

@@ -127,6 +127,26 @@ class TestEnding:
         assert server.has_ended()
         assert server.ending() == "single was killed by signal 9 (SIGKILL)"
 
+    def test_shared_memory_of_a_killed_engine_is_removed_and_no_other(
+        self,
+        make_server,  # type: ignore[no-untyped-def]
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("pdkv.server_process.GRACE_S", 0.3)
+        name = f"psm_pdkvtest_{os.getpid()}"
+        others, ours = Path("/dev/shm", f"{name}_others"), Path("/dev/shm", name)
+        others.write_bytes(b"x")
+        try:
+            server = make_server(FAKE_SHM=name, FAKE_DEAF_S="60", FAKE_READY_S="never")
+            wait_for_log(server, "segment made")
+            assert ours.exists()
+            stop_servers([server])
+            assert server.removed == [{"path": str(ours), "bytes": 4096}]
+            assert not ours.exists()
+            assert others.exists()
+        finally:
+            others.unlink()
+
     def test_stopping_twice_is_stopping_once(self, make_server) -> None:  # type: ignore[no-untyped-def]
         server = make_server()
         await_ready([server], MODEL, 30)

@@ -116,6 +116,14 @@ class Deployment:
             left.append({"name": "unknown", "pid": process.pid, "process": process.name})
         return left
 
+    def aftermath(self) -> list[str]:
+        """What had to be cleaned up by force, a line each."""
+        lines = []
+        for server in self._started:
+            lines += [f"{server.name}: had to kill process {each['pid']} ({each['name']})" for each in server.killed]
+            lines += [f"{server.name}: removed {each['path']}, {each['bytes']} bytes" for each in server.removed]
+        return lines
+
     def records(self) -> list[dict[str, Any]]:
         """The instances as ``stages.json`` keeps them; of the user's own server only the URL is known."""
         if self.endpoint:

@@ -3,7 +3,8 @@
 ``python -m pdkv.keeper`` reads its order, one line of JSON ``{argv, env, log, grace_s}``, from standard input, starts
 the server in a session of its own and writes ``{"pid": N}``. It ends the server when it is told to stop (SIGTERM), when
 standard input closes (that is how it learns that the measurement was killed), or when the server ends by itself. Then
-it writes ``{"code": N}``, ends everything that descends from the server and writes ``{"killed": […], "left": […]}``.
+it writes ``{"code": N}``, ends everything that descends from the server and writes ``{"killed": […], "left": […],
+"removed": […]}`` (processes, and shared memory).
 
 It is a process of its own because neither SIGKILL nor a crash of the measurement may leave an engine on a device, and a
 subreaper, because workers of an engine leave its process group and are orphaned when the engine is killed.
@@ -26,6 +27,7 @@ from pdkv.process_tree import (
     kill_descendants,
     reap_children,
 )
+from pdkv.shared_memory import list_segments, mapped_segments, remove_abandoned
 
 ORPHAN_GRACE_S = 1.0
 POLL_S = 0.02
@@ -39,6 +41,7 @@ def main() -> int:
     if not line.endswith(b"\n"):  # the measurement was stopped before it could say what to start
         return 0
     order = json.loads(line)
+    others = list_segments()
     try:
         server = _start_server(order)
     except OSError as error:
@@ -46,12 +49,14 @@ def main() -> int:
         return 127
     _say({"pid": server})
     code = _watch(server, wake)
+    ours = mapped_segments(process.pid for process in descendants(os.getpid())) - others
     if code is None:
         code = _stop_server(server, float(order["grace_s"]))
     _say({"code": code})
     _wait_until(lambda: not _living(), ORPHAN_GRACE_S)
     killed, left = kill_descendants(os.getpid())
-    _say({"killed": _named(killed), "left": _named(left)})
+    removed = remove_abandoned(ours)
+    _say({"killed": _named(killed), "left": _named(left), "removed": removed})
     return 0
 
 

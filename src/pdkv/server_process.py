@@ -42,6 +42,7 @@ class ServerProcess:
     start_s: float = field(default_factory=time.monotonic)
     killed: list[dict[str, Any]] = field(default_factory=list)
     left: list[dict[str, Any]] = field(default_factory=list)
+    removed: list[dict[str, Any]] = field(default_factory=list)
     _keeper: "subprocess.Popen[bytes] | None" = None
     _pid: int | None = None
     _code: int | None = None
@@ -141,6 +142,7 @@ class ServerProcess:
         self._error = message.get("error", self._error)
         self.killed += message.get("killed", [])
         self.left += message.get("left", [])
+        self.removed += message.get("removed", [])
         return True
 
 

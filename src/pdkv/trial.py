@@ -227,6 +227,8 @@ class Measurement:
             self.record.bindings = self.deployment.bindings
             self.record.router = self.deployment.router.record() if self.deployment.router else None
             self.record.leftovers = self.deployment.stop()
+        for line in self.deployment.aftermath():
+            logger.info("%s", line)
         for left in self.record.leftovers:
             logger.warning("still there after shutdown: %s", left)
 

@@ -21,10 +21,10 @@ Floors = dict[int, tuple[str, ...]]
 SHARED: Floors = {
     0: ("artifacts", "errors", "log_text", "units"),
     1: (
-        "attempts",
         "config",
         "config_messages",
         "config_schema",
+        "due",
         "engine_args",
         "progress",
         "records",
@@ -46,6 +46,7 @@ MEASURING: Floors = {
         "ports",
         "process_tree",
         "prompts",
+        "shared_memory",
         "trial_folder",
     ),
     3: (
