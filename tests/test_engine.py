@@ -14,7 +14,8 @@ from pdkv.engine import fill_placeholders, place_instances
 from pdkv.errors import StageFailed
 from pdkv.ports import PortReservation, reserved_ports
 from pdkv.process_tree import read_process
-from pdkv.server_process import ServerProcess, await_ready, clean_environment, stop_servers
+from pdkv.server_environment import clean_environment
+from pdkv.server_process import ServerProcess, await_ready, stop_servers
 
 FAKE_ENGINE = str(Path(__file__).with_name("fake_engine.py"))
 MODEL = "pdkv-model"

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import queue
 import select
 import signal
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -18,15 +17,12 @@ from typing import IO, Any
 from pdkv.control_plane import http_get, http_post
 from pdkv.errors import StageFailed
 from pdkv.log_text import excerpt, failure_reason
+from pdkv.server_environment import clean_environment
 
 GRACE_S = 5.0  # between SIGTERM and SIGKILL; vLLM ends in 1–2 s, or not at all while it loads a model
 POLL_S = 0.1
 PROBE_TOKENS = list(range(10, 18))
 LOG_TAIL_BYTES = 200_000
-# What a shell may hold and a measured server must not see: it would measure another setup than the study names.
-DROPPED_PREFIXES = ("VLLM_", "PYTHON", "PDKV_", "OMP_", "KMP_", "GOMP_", "MKL_", "NCCL_", "UCX_", "TORCH", "NIXL_")
-DROPPED = {"VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD", "MALLOC_ARENA_MAX"}
-KEPT = {"VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_USE_MODELSCOPE", "TORCH_HOME"}
 
 
 @dataclass
@@ -149,21 +145,6 @@ class ServerProcess:
 def _is_readable(stream: IO[bytes] | None) -> bool:
     """Whether a read returns at once, be it with nothing because the other side has closed."""
     return stream is not None and bool(select.select([stream], [], [], 0)[0])
-
-
-def clean_environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a server before ours is added: the user's, without what would change the measured setup.
-
-    Proxies stay (a model may have to be fetched), but never stand before the loopback address.
-    """
-    kept = {
-        name: value
-        for name, value in inherited.items()
-        if name in KEPT or not (name in DROPPED or name.startswith(DROPPED_PREFIXES))
-    }
-    for name in ("no_proxy", "NO_PROXY"):
-        kept[name] = ",".join(filter(None, [inherited.get(name), "127.0.0.1", "localhost"]))
-    return kept
 
 
 def stop_servers(servers: Sequence[ServerProcess]) -> list[dict[str, Any]]:

@@ -46,6 +46,7 @@ MEASURING: Floors = {
         "ports",
         "process_tree",
         "prompts",
+        "server_environment",
         "shared_memory",
         "trial_folder",
     ),
