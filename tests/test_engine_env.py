@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_nvml import FakeGpu, FakeNvml, not_supported
 
 from pdkv import engine_env, pip_install
 from pdkv.errors import UserError
@@ -19,40 +20,31 @@ LOCKS = [ROOT / "envs" / f"{name}.txt" for name in NAMES]
 
 
 class TestDetectKind:
-    @pytest.fixture
-    def nvml(self, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-        class NVMLError(Exception):
-            pass
+    def kind(self, monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None) -> str:
+        monkeypatch.setattr(engine_env, "open_nvml", lambda: nvml)
+        return engine_env.detect_kind()
 
-        fake = SimpleNamespace(NVMLError=NVMLError, count=1, nvmlInit=lambda: None, nvmlShutdown=lambda: None)
-        fake.nvmlDeviceGetCount = lambda: fake.count
-        monkeypatch.setitem(sys.modules, "pynvml", fake)
-        return fake
+    @pytest.fixture(autouse=True)
+    def _all_visible(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def test_a_gpu(self, nvml: SimpleNamespace) -> None:
-        assert engine_env.detect_kind() == "cuda"
+    def test_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.kind(monkeypatch, FakeNvml(FakeGpu("GPU-1"))) == "cuda"
 
-    def test_a_driver_without_gpus(self, nvml: SimpleNamespace) -> None:
-        nvml.count = 0
-        assert engine_env.detect_kind() == "cpu"
+    def test_a_gpu_that_is_hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        assert self.kind(monkeypatch, FakeNvml(FakeGpu("GPU-1"))) == "cpu"
 
-    def test_no_driver(self, nvml: SimpleNamespace) -> None:
-        def fail() -> None:
-            raise nvml.NVMLError("Driver Not Loaded")
+    def test_a_driver_without_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.kind(monkeypatch, FakeNvml()) == "cpu"
 
-        nvml.nvmlInit = fail
-        assert engine_env.detect_kind() == "cpu"
+    def test_no_driver(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.kind(monkeypatch, None) == "cpu"
 
-    def test_a_driver_that_fails_later(self, nvml: SimpleNamespace) -> None:
-        def fail() -> int:
-            raise nvml.NVMLError("GPU is lost")
-
-        nvml.nvmlDeviceGetCount = fail
-        assert engine_env.detect_kind() == "cpu"
-
-    def test_no_module(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "pynvml", None)
-        assert engine_env.detect_kind() == "cpu"
+    def test_a_driver_that_fails_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        nvml = FakeNvml(FakeGpu("GPU-1"))
+        monkeypatch.setattr(nvml, "nvmlDeviceGetCount", not_supported)
+        assert self.kind(monkeypatch, nvml) == "cpu"
 
 
 @pytest.mark.parametrize("version", ["0.26.0", "0.33.1", "0.32.0+cpu", "0.30.0rc1", "0.29.1.dev5+gabc", "v0.27.0"])

@@ -22,6 +22,7 @@ from typing import Literal
 
 from pdkv.artifacts import write_text
 from pdkv.errors import UserError
+from pdkv.gpu_visibility import open_nvml, visible_gpus
 from pdkv.pip_install import ENVS, run_logged, run_pip
 
 EmbeddedKind = Literal["cpu", "cuda"]
@@ -68,19 +69,14 @@ LOCKS: dict[EmbeddedKind, tuple[str, ...]] = {
 
 
 def detect_kind() -> EmbeddedKind:
-    """``cuda`` if NVML sees a GPU on this machine, else ``cpu``."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no module, no library, no driver: all of them mean that no GPU can be used
+    """``cuda`` if NVML sees a GPU that this process may use, else ``cpu``."""
+    nvml = open_nvml()
+    if nvml is None:
         return "cpu"
     try:
-        return "cuda" if pynvml.nvmlDeviceGetCount() else "cpu"
-    except pynvml.NVMLError:
+        return "cuda" if visible_gpus(nvml, os.environ) else "cpu"
+    except nvml.NVMLError:
         return "cpu"
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def engine_python(kind: EmbeddedKind, home: Path) -> Path:

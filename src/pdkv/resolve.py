@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pdkv import engine_env
 from pdkv.errors import UserError
-from pdkv.gpu_visibility import open_nvml, visible_gpus
 from pdkv.model_shape import UNKNOWN, ModelShape, read_model_shape
 from pdkv.plan import ResolvedEngine
 from pdkv.records import Engine, Model
@@ -20,7 +19,7 @@ def resolve_engine(engine: Engine, home: Path) -> ResolvedEngine:
 
     ``home`` is the folder of the embedded engines. Raises :class:`UserError` where the engine is not there.
     """
-    device = "cuda" if has_gpu() else "cpu"
+    device = engine_env.detect_kind()
     router = (sys.executable, "-P", "-m", "vllm_router.launch_router")
     if engine.command:
         if shutil.which(engine.command[0]) is None:
@@ -32,13 +31,15 @@ def resolve_engine(engine: Engine, home: Path) -> ResolvedEngine:
         python = _absolute(engine.python)
         if not os.access(python, os.X_OK):
             raise UserError(f"engine.python: {python} can't be run", remedy="name the Python that has vLLM")
+        version = engine_env.engine_version([str(python)])
+        if version is None:
+            raise UserError(f"engine.python: {python} has no vLLM", remedy="name the Python that has vLLM")
+        engine_env.check_supported(version)
         return ResolvedEngine("custom", device, (str(python), "-m", VLLM_MODULE), str(python), router)
     kind: engine_env.EmbeddedKind = (
         "cuda" if engine.kind == "cuda" or (engine.kind, device) == ("auto", "cuda") else "cpu"
     )
-    python = engine_env.engine_python(kind, home)
-    if not python.exists():
-        raise UserError(f"the {kind} engine is not installed in {home}", remedy="run: make engine")
+    python = engine_env.require_engine(kind, home)
     return ResolvedEngine(kind, kind, (str(python), "-m", VLLM_MODULE), str(python), router)
 
 
@@ -61,12 +62,6 @@ def resolve_model(model: Model, home: Path) -> tuple[str, ModelShape]:
             f"model: {folder} holds no config.json", remedy="name the folder that holds the model's config.json"
         )
     return str(folder), read_model_shape(folder)
-
-
-def has_gpu() -> bool:
-    """Whether NVML sees a GPU that this process may use."""
-    nvml = open_nvml()
-    return nvml is not None and bool(visible_gpus(nvml, os.environ))
 
 
 def _absolute(path: str) -> Path:
