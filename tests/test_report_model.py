@@ -258,7 +258,7 @@ class TestFailures:
         excerpt = next(b.text for s in six.sections for b in s.blocks if isinstance(b, Excerpt) and "fig1" in b.text)
         for line in ("see @fig1 #base cost $1", "C:\\new <frozen importlib>", "// gone", "| pipe | cell |", "1. first"):
             assert line in excerpt.split("\n")
-        assert "x" * 320 + "… (4,680 more characters)" in excerpt
+        assert "x" * 300 + "… (4,700 more characters)" in excerpt
         assert "\x00" not in excerpt and "\x1b" not in excerpt and "[31m" not in excerpt
 
     def test_characters_without_a_glyph_are_escaped_in_excerpts(self, tmp_path: Path) -> None:
@@ -302,6 +302,7 @@ class TestOtherSections:
         report = report_of(tmp_path, Sample(failed=EVERY_CELL))
         assert not [b for s in report.sections for b in s.blocks if isinstance(b, Figure)]
         assert "No device trace" in section_text(report, "Device traces")
+        assert section_text(report, "Checks that did not pass").startswith("No launch ran to its end")
         assert "No server came far enough" in section_text(report, "What the servers resolved, and KV capacity")
 
     def test_facts_that_differ_between_cells_carry_their_cells(self, tmp_path: Path) -> None:

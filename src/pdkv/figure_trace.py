@@ -45,7 +45,7 @@ def draw_trace(traces: Mapping[str, pd.DataFrame], say: Wording) -> Figure:
             drawn_of_role: Counter[str] = Counter()
             for name, line in _lines(series, quantity):
                 role = _role(line)
-                style = HELPER_LINES.get(role) or DEVICE_LINES[drawn_of_role[role] % len(DEVICE_LINES)]
+                style = HELPER_LINES.get(name) or DEVICE_LINES[drawn_of_role[role] % len(DEVICE_LINES)]
                 drawn_of_role[role] += 1
                 labels.setdefault(name, _draw_line(axes, line, start_s, ROLE_COLOURS.get(role, GREY), style))
             axes.set_title(f"{say(f'figure.{quantity}')}, {dtype}")

@@ -11,7 +11,7 @@ from pdkv.units import DASH
 from pdkv.wording import Wording
 
 EXCERPT_LINES = 24
-LINE_CHARACTERS = 320
+LINE_CHARACTERS = 300
 
 
 def describe_failures(results: StudyResults, say: Wording) -> list[Section]:
@@ -64,7 +64,8 @@ def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
                     key = (check["name"], check["state"], check.get("evidence") or DASH, check.get("remedy") or DASH)
                     found.setdefault(key, []).append(launch)
     if not found:
-        return [Paragraph(say("checks.none"))]
+        ran = any(not trial.get("failure") for cell in results.cells for trial in cell.trials)
+        return [Paragraph(say("checks.none" if ran else "checks.nothing_ran"))]
     order = sorted(found, key=lambda key: ("failed", "suspect", "unknown").index(key[1]))
     rows = [
         row(
