@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pdkv import engine_env
 from pdkv.config import load_study
 from pdkv.errors import UserError
 from pdkv.survey import describe_survey, survey_study
@@ -17,6 +18,11 @@ modes: [default, 1p1d, 2x]
 dtypes: [bf16]
 repeats: 3
 """
+
+
+@pytest.fixture(autouse=True)
+def _a_vllm_in_this_python(monkeypatch):
+    monkeypatch.setattr(engine_env, "engine_version", lambda python: "0.32.0")
 
 
 def study(tmp_path: Path, text: str):
@@ -48,6 +54,13 @@ def test_an_engine_that_is_not_there(tmp_path, engine, words):
     text = STUDY.replace(f"{{python: '{sys.executable}'}}", engine)
     with pytest.raises(UserError, match=words):
         survey_study(study(tmp_path, text), tmp_path)
+
+
+@pytest.mark.parametrize(("version", "words"), [(None, "has no vLLM"), ("0.19.1", "known for 0.26 to 0.33 only")])
+def test_a_python_without_a_vllm_that_is_known(tmp_path, monkeypatch, version, words):
+    monkeypatch.setattr(engine_env, "engine_version", lambda python: version)
+    with pytest.raises(UserError, match=words):
+        survey_study(study(tmp_path, STUDY), tmp_path)
 
 
 @pytest.mark.parametrize(
