@@ -89,7 +89,8 @@ def _plan(arguments: argparse.Namespace) -> None:
 
     trial = Trial.from_slice(arguments.trial)
     engine = resolve_engine(trial.engine, ENGINES)
-    write_json(arguments.output, "plan/1", plan_trial(trial, engine, *resolve_model(trial.model, ENGINES)))
+    plan = plan_trial(trial, engine, *resolve_model(trial.model, ENGINES))
+    write_json(arguments.output, "plan/1", {**plan, "source": arguments.source})
 
 
 def _measure(arguments: argparse.Namespace) -> None:
@@ -258,6 +259,7 @@ def _add_load_verb(verbs: Any) -> None:
 def _add_trial_verbs(verbs: Any) -> None:
     plan = _add_verb(verbs, "plan", _plan, "resolve a trial into commands, devices and memory")
     plan.add_argument("--trial", required=True, metavar="JSON", help="the trial's slice of the config")
+    plan.add_argument("--source", default="", metavar="DIGEST", help="of the planner, kept in the plan")
     plan.add_argument("output", type=Path, help="plan.json")
     measure = _add_verb(verbs, "measure", _measure, "launch, warm and load the servers of a planned trial")
     measure.add_argument("trial", type=Path, help="folder that holds plan.json")

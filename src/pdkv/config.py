@@ -92,6 +92,8 @@ def load_study(path: Path, overrides: dict[str, Any] | None = None) -> Study:
             f"{path} holds a {type(source.data).__name__}, not keys with values", remedy="see config/config.yaml"
         )
     data = _overlay(source.data, overrides or {})
+    for key in overrides or {}:
+        source.override(key)
     try:
         section = StudySection.model_validate(data)
     except ValidationError as error:

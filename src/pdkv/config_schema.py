@@ -62,7 +62,8 @@ Arguments = Annotated[ScalarArgs, BeforeValidator(_or_empty, json_schema_input_t
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+    # Defaults too: 600 and 600.0 must give the same slice, or writing a default out would measure everything again.
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, validate_default=True)
 
 
 class ModelSection(_Section):

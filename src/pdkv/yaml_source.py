@@ -24,13 +24,21 @@ class YamlSource:
     data: Any = None
     lines: dict[KeyPath, int] = field(default_factory=dict)
     spellings: dict[KeyPath, str] = field(default_factory=dict)
+    overridden: set[str] = field(default_factory=set)
 
     def where(self, key_path: KeyPath) -> str:
-        """``config.yaml:12``, the line of the nearest ancestor that stands in the file."""
+        """``config.yaml:12``, the line of the nearest ancestor that stands in the file, or ``--config``."""
+        if key_path and key_path[0] in self.overridden:
+            return "--config"
         while key_path and key_path not in self.lines:
             key_path = key_path[:-1]
         line = self.lines.get(key_path)
         return f"{self.path}:{line}" if line else str(self.path)
+
+    def override(self, key: str) -> None:
+        """A top-level key whose value was given on the command line: the file's lines and spellings are not its own."""
+        self.overridden.add(key)
+        self.spellings = {path: text for path, text in self.spellings.items() if path[:1] != (key,)}
 
 
 def read_yaml(path: Path) -> YamlSource:

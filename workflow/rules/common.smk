@@ -8,8 +8,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from pdkv.attempts import attempt_due
 from pdkv.cli import study_or_exit, survey_or_exit
+from pdkv.due import attempt_due, plan_is_due
 from pdkv.figure_names import ecdf_figure, metrics_figure, trace_figure
 from pdkv.wings import digest, folder_digest
 
@@ -20,6 +20,7 @@ trials = {trial.name: trial for trial in study.trials()}
 slices = {name: trial.to_slice() for name, trial in trials.items()}
 positions = {name: number for number, name in enumerate(trials, 1)}
 attempts = {name: attempt_due(Path("results", name, "stages.json")) for name in trials}
+planner = digest("plan", "resolve")
 
 
 # `pdkv` is the one of this Python, whether or not its environment is activated. It replaces the shell (exec), so that a
@@ -56,6 +57,17 @@ def all_cores():
 def bundled_model():
     """The model as an input where the study serves it. Its age says nothing: it is made once."""
     return [ancient(BUNDLED_MODEL)] if study.model.name == "bundled" else []
+
+
+def plan_of(wildcards):
+    """plan.json as an input whose age matters only if it must be made again.
+
+    Copied results have new times in any order; a plan that still holds must not cost a measurement. It can't be ancient
+    always: where a job runs again, Snakemake does not look for reasons in jobs that depend on it by ancient files alone.
+    """
+    name = trial_name(wildcards)
+    path = f"results/{name}/plan.json"
+    return path if plan_is_due(Path(path), slices[name], planner) else ancient(path)
 
 
 def launches(pattern):

@@ -31,19 +31,21 @@ rule plan_server:
         f"{TRIAL}/plan.json",
     log:
         f"{TRIAL}/logs/plan_server.log",
+    # Before all measurements, so that these keep their order.
+    priority: len(trials) + 1
     conda:
         "../../envs/pipeline.yaml"
     params:
         trial=lambda wildcards: slices[trial_name(wildcards)],
-        source=digest("plan", "resolve"),
+        source=planner,
     shell:
-        "pdkv plan --trial {params.trial:q} {output:q} 2> {log:q}"
+        "pdkv plan --trial {params.trial:q} --source {params.source} {output:q} 2> {log:q}"
 
 
 rule measure:
     input:
         bundled_model(),
-        plan=ancient(f"{TRIAL}/plan.json"),
+        plan=plan_of,
     output:
         stages=f"{TRIAL}/stages.json",
         sends=f"{TRIAL}/sends.parquet",

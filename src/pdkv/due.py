@@ -1,0 +1,32 @@
+"""What the evidence on disk says about itself, so that Snakemake repeats what must be repeated and nothing else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def attempt_due(stages: Path) -> int:
+    """The attempt that ``stages.json`` should hold: its own if the trial ran, one more if it failed, else 1.
+
+    As a parameter of the measuring rule this differs from the recorded one exactly where a trial must be tried again.
+    """
+    recorded = _read(stages)
+    try:
+        attempt, status = int(recorded["attempt"]), recorded["outcome"]["status"]
+    except (KeyError, TypeError, ValueError):
+        return 1
+    return attempt if status == "ok" else attempt + 1
+
+
+def plan_is_due(plan: Path, trial_slice: str, source: str) -> bool:
+    """Whether ``plan.json`` is missing, or was made for another slice or by another source of the planner."""
+    recorded = _read(plan)
+    return recorded.get("source") != source or recorded.get("trial") != json.loads(trial_slice)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
