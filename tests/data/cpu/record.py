@@ -1,4 +1,4 @@
-"""Record what real CPU engines log and report: ``python record.py ENGINE_ENV MODEL CELL…`` (see README.md beside this file).
+"""Record what real CPU engines log and report: ``python record.py ENGINE_ENV MODEL CELL…`` (see README.md here).
 
 Stands on the standard library alone, so that a recording never depends on the code that is tested with it.
 """
