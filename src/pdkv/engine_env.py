@@ -124,13 +124,14 @@ def install_engine(kind: EmbeddedKind | Literal["auto"], home: Path, say: Say = 
 
 
 def recipe_digest(kind: EmbeddedKind) -> str:
-    """Changes with the locks and the Python that an environment is made from."""
+    """Changes with the locks, comments aside, and with the Python that an environment is made from."""
     total = hashlib.sha256(f"{sys.version_info[:2]}".encode())
     for name in LOCKS[kind]:
         path = ENVS / name
         if not path.is_file():
             raise UserError(f"{path} is not there", remedy="install pdkv from a whole clone: make setup")
-        total.update(path.read_bytes())
+        lines = path.read_text(encoding="utf-8").splitlines()
+        total.update("\n".join(line for line in lines if not line.startswith("#")).encode())
     return total.hexdigest()
 
 
