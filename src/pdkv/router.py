@@ -1,5 +1,6 @@
 """The router in front of several instances: prefill and decode, or replicas."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ def place_router(
     server = ServerProcess(
         name="router",
         argv=[fill_placeholders(word, values) for word in plan["router"]["argv"]],
-        env={MARK: mark},
+        env={MARK: mark} | {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},  # our own Python
         port=int(values["port"]),
         log=log_folder / "router.log",
     )
