@@ -113,7 +113,7 @@ def test_first_wave_is_not_in_the_measured_part(tmp_path: Path) -> None:
     assert max(ramp) > 0.25  # sixteen prefills, one after the other
     p99s = [float(np.percentile(ttfts_s(record, tmp_path, "measured"), 99)) for record in (few, many)]
     assert max(p99s) < 0.6 * max(ramp)
-    assert abs(p99s[0] - p99s[1]) < 0.08
+    assert abs(p99s[0] - p99s[1]) < 0.15  # the first wave would add 0.3 to the p99 of the few
 
 
 @pytest.mark.parametrize("arrival", ["poisson", "constant"])
