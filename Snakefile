@@ -21,8 +21,8 @@ rule all:
         "reports/summary.pdf",
 
 
-# Only what is about to measure asks this machine for GPUs, memory and an engine: results can be read anywhere.
+# Only what is about to measure here asks this machine for GPUs, memory and an engine: results can be read anywhere.
 onstart:
-    if workflow.is_main_process and workflow.local_exec and not workflow.touch:
-        if any(job.rule.name == "measure" for job in workflow.dag.needrun_jobs()):
-            survey_or_exit(study)
+    if workflow.is_main_process and not workflow.touch:
+        due = {job.rule.name for job in workflow.dag.needrun_jobs()}
+        start_or_exit(study, measures=workflow.local_exec and "measure" in due)

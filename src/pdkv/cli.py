@@ -59,12 +59,19 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
         _exit_with(error)
 
 
-def survey_or_exit(study: "Study") -> None:
-    """Say what a study is about to do on this machine; if it can't, why, and exit status 2."""
-    from pdkv.survey import describe_survey, survey_study
+def start_or_exit(study: "Study", measures: bool) -> None:
+    """Lock the folder for a Snakemake run that is about to start; say what it will measure on this machine.
+
+    If it can't: why, and exit status 2.
+    """
+    from pdkv.run_lock import lock_run
 
     try:
-        print(describe_survey(survey_study(study, ENGINES)), file=sys.stderr)
+        lock_run(Path(".snakemake"))
+        if measures:
+            from pdkv.survey import describe_survey, survey_study
+
+            print(describe_survey(survey_study(study, ENGINES)), file=sys.stderr)
     except UserError as error:
         _exit_with(error)
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from pdkv.cli import study_or_exit, survey_or_exit
+from pdkv.cli import study_or_exit, start_or_exit
 from pdkv.due import attempt_due, plan_is_due
 from pdkv.figure_names import ecdf_figure, metrics_figure, trace_figure
 from pdkv.wings import digest, folder_digest
