@@ -60,12 +60,13 @@ clean: ## remove reports and caches; measurements (results/), environments and t
 # ---- environments: a stamp is written last, so that what was interrupted is done again ----------------------------
 
 .venv/pipeline.stamp: envs/pipeline.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "make: this needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2; \
-	  echo "  Name another one: make report PYTHON=python3.12" >&2; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || { echo "setup: .venv with $$($(PYTHON) --version)"; rm -rf .venv; \
+	@$(BIN)/python -c '' 2>/dev/null || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "make: this needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -n 1 || true)." >&2; \
+	    echo "  Name another one: make report PYTHON=python3.12" >&2; exit 1; }; \
+	  echo "setup: .venv with $$($(PYTHON) --version)"; rm -rf .venv; \
 	  $(PYTHON) -m venv .venv || { rm -rf .venv; \
-	  echo "make: $(PYTHON) cannot make virtual environments (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; }; }
+	    echo "make: $(PYTHON) cannot make virtual environments (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; }; }
 	@echo "setup: the pipeline's packages go into .venv (500 MB, a minute or two)"
 	@$(PIP) --requirement envs/pipeline.txt
 	@$(PIP) --no-deps --editable .
