@@ -331,6 +331,7 @@ class TestConfigOnTheCommandLine:
                 ["--configfile", "config/config.yaml"],
             ),
             (STUDY + "repeat: 3\n", "did you mean repeats?", ["--dry-run"]),
+            ("workloads:\n\tw: 1\n", "a tab, where YAML wants blanks", ["--dry-run"]),
             (STUDY.replace("default: {}", "'a;touch pwned': {}"), "can't be a name", []),
         ],
     )
