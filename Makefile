@@ -4,8 +4,6 @@
 
 PYTHON ?= python3
 CONFIG ?= config/config.yaml
-# auto (a GPU seen by NVML: cuda, else cpu), cpu, cuda; none if the config names an engine of your own
-ENGINE ?= auto
 CORES ?= 1
 
 BIN := .venv/bin
@@ -23,10 +21,8 @@ help: ## this list
 
 setup: .venv/pipeline.stamp ## the pipeline's environment, .venv
 
-engine: .venv/pipeline.stamp ## the engine's environment, .engine (ENGINE=auto, cpu, cuda or none)
-ifneq ($(ENGINE),none)
-	@$(BIN)/pdkv install-engine $(ENGINE)
-endif
+engine: .venv/pipeline.stamp ## the engine's environment, .engine, if CONFIG does not name an engine of your own
+	@$(BIN)/pdkv install-engine --config "$(CONFIG)"
 
 model: engine ## the bundled model
 	@$(BIN)/pdkv prepare-model $(MODEL)

@@ -174,9 +174,12 @@ def _write_pdf(arguments: argparse.Namespace) -> None:
 
 
 def _install_engine(arguments: argparse.Namespace) -> None:
+    from pdkv.config import load_study
     from pdkv.engine_env import install_engine
 
-    install_engine(arguments.kind, ENGINES)
+    kind = load_study(arguments.config).engine.kind if arguments.config else arguments.kind
+    if kind != "custom":  # an engine of the user's own is there already
+        install_engine(kind, ENGINES)
 
 
 def _prepare_model(arguments: argparse.Namespace) -> None:
@@ -239,6 +242,7 @@ def _add_study_verbs(verbs: Any) -> None:
     check.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="config file (default: %(default)s)")
     install = _add_verb(verbs, "install-engine", _install_engine, "make the environment of the embedded engine")
     install.add_argument("kind", choices=("auto", "cpu", "cuda"), nargs="?", default="auto")
+    install.add_argument("--config", type=Path, metavar="FILE", help="the engine that this study asks for")
     prepare = _add_verb(verbs, "prepare-model", _prepare_model, "make the folder of the bundled model")
     prepare.add_argument("folder", type=Path)
     prepare.add_argument("--python", help="one that has torch and transformers (default: the embedded engine's)")
