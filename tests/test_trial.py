@@ -5,16 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pynvml
 import pytest
+from fake_nvml import GIB, FakeGpu, FakeNvml
 from trial_plans import MODEL, fake_plan
 
 from pdkv.artifacts import read_json, read_json_lines, read_parquet, write_json
+from pdkv.deployment import Deployment
 from pdkv.environment import fingerprint
 from pdkv.errors import StageFailed, UserError
 from pdkv.ports import reserved_ports
@@ -106,6 +112,77 @@ class TestDone:
     def test_no_server_lives_on(self, out: Path) -> None:
         assert stages_of(out)["leftovers"] == []
         assert living_servers(out) == []
+
+
+FAKE_PYNVML = """
+import importlib.util, sys
+from pathlib import Path
+real = importlib.util.spec_from_file_location("pynvml", {real!r})
+module = importlib.util.module_from_spec(real)
+sys.modules["pynvml"] = module
+real.loader.exec_module(module)
+sys.path.append({tests!r})
+from fake_nvml import FakeGpu, FakeNvml
+from types import SimpleNamespace
+def memory():
+    return SimpleNamespace(used=int(Path({used!r}).read_text() or 0))
+fake = FakeNvml(FakeGpu("GPU-1", answers={{"nvmlDeviceGetMemoryInfo": memory}}))
+for name in dir(fake):
+    if name.startswith("nvml"):
+        setattr(module, name, getattr(fake, name))
+"""
+
+
+def write_number(path: Path, number: int) -> None:
+    """At once, as seen by other processes."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(str(number))
+    temporary.replace(path)
+
+
+@pytest.mark.parametrize(("freed_after_s", "freed_within_s"), [(1.0, 5.0), (60.0, 0.5)])
+def test_gpus_are_sampled_idle_before_the_launch_and_after_their_memory_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, freed_after_s: float, freed_within_s: float
+) -> None:
+    """The engine's memory is there until some time after its end; that is waited for, but not for ever."""
+    used = tmp_path / "used"
+    write_number(used, 0)
+    fake = FAKE_PYNVML.format(real=pynvml.__file__, tests=str(Path(__file__).parent), used=str(used))
+    (tmp_path / "nvml").mkdir()
+    (tmp_path / "nvml" / "pynvml.py").write_text(fake)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "nvml"), prepend=os.pathsep)
+    memory = {"nvmlDeviceGetMemoryInfo": lambda: SimpleNamespace(used=int(used.read_text()), total=80 * GIB)}
+    monkeypatch.setattr("pdkv.trial_devices.open_nvml", lambda: FakeNvml(FakeGpu("GPU-1", answers=memory)))
+    monkeypatch.setattr("pdkv.trial_devices.FREED_WITHIN_S", freed_within_s)
+    monkeypatch.setattr("pdkv.deployment.Deployment.start", _then(Deployment.start, write_number, used, 60 * GIB))
+    freeing = threading.Timer(freed_after_s, write_number, (used, 0))
+    monkeypatch.setattr("pdkv.deployment.Deployment.stop", _then(Deployment.stop, freeing.start))
+    plan = fake_plan()
+    plan["engine"] |= {"kind": "cuda", "device": "cuda"}
+    plan["instances"][0]["gpus"] = 1
+    try:
+        assert measure_trial(plan, tmp_path / "r1") is None
+    finally:
+        freeing.cancel()
+    samples = read_parquet(tmp_path / "r1" / "samples.parquet").to_pylist()
+    stages = stages_of(tmp_path / "r1")
+    known = [(row["t_s"], row["mem_bytes"]) for row in samples if row["device"] == "GPU-1"]
+    before = [size for t_s, size in known if t_s < stages["stages"][0]["start_s"]]
+    after = [size for t_s, size in known if t_s >= stages["stages"][-1]["end_s"]]
+    freed = freed_after_s < freed_within_s
+    assert len(before) >= 3
+    assert set(before) == {0}
+    assert after[-3:] == [0 if freed else 60 * GIB] * 3
+    assert stages["leftovers"] == ([] if freed else [{"gpu": "GPU-1", "mem_bytes": 60 * GIB}])
+
+
+def _then(method: Callable[..., Any], follow: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    def both(self: Deployment) -> Any:
+        result = method(self)
+        follow(*arguments)
+        return result
+
+    return both
 
 
 def test_pairs_are_warmed_as_the_router_does_it(tmp_path: Path) -> None:

@@ -84,9 +84,11 @@ def measure_trial(
                 Recorder(folder) as recorder,
                 start_sampler(folder, gpus=devices.gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
             ):
+                devices.stay_idle()
                 deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, devices.gpus)
                 Measurement(plan, trial, deployment, recorder, record, progress, sampler).run(folder)
                 record.leftovers += devices.leftovers()
+                devices.stay_idle()
                 if problem := sampler.stop(folder / "samples.parquet"):
                     logger.warning("%s", problem)
         write_json(folder / "stages.json", "stages/1", record.content())

@@ -14,7 +14,8 @@ from pdkv.gpu_visibility import Nvml, answer, open_nvml, used_memory
 from pdkv.leases import Lease, lease_gpus, lease_host
 
 LEASE_WAIT_S = 3600.0  # for other measurements on this host to end
-FREED_WITHIN_S = 3.0  # a driver takes a moment to clear the memory of a process that has died
+FREED_WITHIN_S = 5.0  # a driver takes a moment to clear the memory of a process that has died
+IDLE_S = 0.25  # five samples of each GPU before the launch and after the shutdown: what memory is compared with
 FREED_TO_BYTES = 256 << 20  # above what was in use before
 
 
@@ -37,8 +38,16 @@ class TrialDevices:
         self._bytes_before = {uuid: self._used(uuid) for uuid in self.gpus}
         return fingerprint(Path(engine_python) if engine_python else None, gpus=self.gpus, nvml=self.nvml)
 
+    def stay_idle(self) -> None:
+        """Let the sampler see the GPUs while nothing of the trial uses them, for :data:`IDLE_S`."""
+        if self.gpus:
+            time.sleep(IDLE_S)
+
     def leftovers(self) -> list[dict[str, Any]]:
-        """GPUs that still hold more memory than before the launch: ``{gpu, mem_bytes}``."""
+        """GPUs that still hold more memory than before the launch, 5 s after the shutdown: ``{gpu, mem_bytes}``.
+
+        Returns as soon as there are none.
+        """
         deadline_s = time.monotonic() + FREED_WITHIN_S
         while True:
             held = [
