@@ -62,6 +62,26 @@ def test_events_with_several_tokens_are_counted_and_weighed() -> None:
     assert facts["metrics"]["output_throughput"]["value"] == pytest.approx(4)
 
 
+def test_tokens_of_events_that_were_not_counted_stay_unknown() -> None:
+    """A server without token ids whose usage says eight tokens, of which it sent two events."""
+    rows = [
+        answered(float(t), [t + 0.5, t + 1.0], token_n=[None, None], output_tokens=8, part=p)
+        for t, p in enumerate(["ramp", "measured", "measured"])
+    ]
+    requests = from_table(table_of(rows))
+    assert np.isnan(requests.token_n).all()
+    facts = point_facts(requests, closed_point(1), None)
+    assert facts["multi_token_events"] is None
+    assert facts["metrics"]["output_throughput"]["value"] == pytest.approx(8)
+    assert facts["metrics"]["tpot"]["n"] == 2
+
+
+def test_known_counts_stay_whole_numbers() -> None:
+    assert from_table(table_of([answered(0, [1, 2], token_n=[1, 3])])).token_n.dtype == np.int32
+    mixed = from_table(table_of([answered(0, [1, 2], token_n=[1, 3]), answered(3, [4], token_n=[None])]))
+    assert mixed.token_n.tolist()[:2] == [1, 3]
+
+
 def test_one_token_outputs_have_no_tpot_and_no_itl() -> None:
     metrics = facts_of([answered(float(t), [t + 0.5]) for t in range(8)])["metrics"]
     for name in ("tpot", "itl"):

@@ -37,7 +37,7 @@ def point_facts(requests: PointRequests, point: Mapping[str, Any], server: Mappi
         "window": {"start_s": window.start_s, "end_s": window.end_s} if window else None,
         "achieved_concurrency": throughput.mean_in_flight(requests, window) if window else None,
         "achieved_rate": throughput.sends_in(requests, window) / window.length_s if window else None,
-        "multi_token_events": int(np.count_nonzero(requests.token_n[requests.per_token(requests.measured)] > 1)),
+        "multi_token_events": count_multi_token_events(requests),
         "send_lag": send_lag(requests),
         "errors": count_errors(requests),
         "metrics": {**latency_metrics([requests]), **throughput_metrics(requests, window)},
@@ -99,6 +99,12 @@ def count_requests(requests: PointRequests) -> dict[str, int]:
         **parts,
         "measured_ok": int(requests.measured.sum()),
     }
+
+
+def count_multi_token_events(requests: PointRequests) -> int | None:
+    """Events of measured requests that carried several tokens; ``None`` where a server did not say how many."""
+    counts = requests.token_n[requests.per_token(requests.measured)]
+    return None if np.isnan(counts).any() else int(np.count_nonzero(counts > 1))
 
 
 def count_errors(requests: PointRequests) -> dict[str, int]:

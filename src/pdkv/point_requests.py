@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pdkv.stats import FloatArray
 
@@ -29,7 +28,8 @@ class PointRequests:
     """Arrays over the requests of a point in send order; null is NaN. Times are seconds of the host's monotonic clock.
 
     ``values`` holds the numeric columns of requests.parquet by name. ``token_t_s`` (arrivals) and ``token_n`` (tokens
-    in each) are flat over all requests; those of request ``i`` are ``token_offsets[i]:token_offsets[i + 1]``.
+    in each) are flat over all requests; those of request ``i`` are ``token_offsets[i]:token_offsets[i + 1]``. Where a
+    server did not say how many tokens an event carried, ``token_n`` is NaN, and then floats altogether.
     """
 
     table: pa.Table
@@ -38,7 +38,7 @@ class PointRequests:
     values: dict[str, FloatArray]
     token_offsets: IntArray
     token_t_s: FloatArray
-    token_n: npt.NDArray[np.int32]
+    token_n: npt.NDArray[np.int32] | FloatArray
 
     def __getitem__(self, column: str) -> FloatArray:
         return self.values[column]
@@ -94,8 +94,8 @@ def requests_of_point(table: pa.Table, point: int) -> PointRequests:
 
 def from_table(table: pa.Table) -> PointRequests:
     """Arrays over all rows of a requests table, in its order."""
-    offsets, token_t_s = _flat(table["token_t_s"], np.float64)
-    _, token_n = _flat(table["token_n"], np.int32)
+    offsets, token_t_s = _flat(table["token_t_s"], np.dtype(np.float64))
+    _, token_n = _flat(table["token_n"], np.dtype(np.int32))
     return PointRequests(
         table=table,
         ok=_texts(table["status"]) == "ok",
@@ -117,15 +117,17 @@ def _texts(column: "pa.ChunkedArray[Any]") -> npt.NDArray[np.str_]:
 
 
 def _floats(column: "pa.ChunkedArray[Any]") -> FloatArray:
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _flat(column: "pa.ChunkedArray[Any]", dtype: type[np.generic]) -> tuple[IntArray, Any]:
-    """(offsets, values) of a list column; a null list is an empty one."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
+def _flat(column: "pa.ChunkedArray[Any]", dtype: np.dtype[Any]) -> tuple[IntArray, Any]:
+    """(offsets, values) of a list column; a null list is an empty one, a null value NaN among floats."""
+    lengths, values = [np.zeros(1, np.int64)], []
     lists: Iterable[Any] = column.chunks
-    parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in lists if len(chunk)]
-    if len(parts) == 1:
-        return offsets, np.asarray(parts[0], dtype=dtype)
-    return offsets, np.concatenate([np.empty(0, dtype), *parts]).astype(dtype, copy=False)
+    for chunk in lists:
+        length = np.diff(chunk.offsets.to_numpy().astype(np.int64))
+        lengths.append(np.where(chunk.is_valid(), length, 0) if chunk.null_count else length)
+        values.append(chunk.flatten().to_numpy(zero_copy_only=False))
+    # A single chunk, the usual case, shares its memory.
+    flat = values[0] if len(values) == 1 else np.concatenate([np.empty(0, dtype), *values])
+    return np.cumsum(np.concatenate(lengths)), flat

@@ -45,10 +45,18 @@ def steady_window(requests: PointRequests, arrival: str) -> Window | None:
 
 
 def tokens_in(requests: PointRequests, window: Window) -> int:
-    """Output tokens of successful requests of any part that arrived within the window."""
+    """Output tokens of successful requests of any part that arrived within the window.
+
+    Where only their number in a whole request is known, they count as spread evenly over its events: exact for
+    requests within the window.
+    """
     t_s = requests.token_t_s
     arrived = (t_s > window.start_s) & (t_s <= window.end_s) & requests.per_token(requests.ok)
-    return int(requests.token_n[arrived].sum(dtype=np.int64))
+    counts = requests.token_n[arrived]
+    if (unknown := np.isnan(counts)).any():
+        spread = requests["output_tokens"] / np.maximum(requests.events, 1)
+        counts = np.where(unknown, np.repeat(spread, requests.events)[arrived], counts)
+    return round(float(counts.sum(dtype=np.float64)))
 
 
 def requests_in(requests: PointRequests, window: Window) -> int:
