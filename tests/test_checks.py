@@ -129,6 +129,15 @@ def test_instances_of_a_role_must_be_alike() -> None:
     assert check.evidence == "attention_backend: FLASH_ATTN, FLASHINFER"
 
 
+def test_leftovers_are_named_with_what_to_do() -> None:
+    left = [{"name": "single", "pid": 123, "process": "VLLM::Worker"}, {"gpu": "GPU-1", "mem_bytes": 9}]
+    remedy = check_launch(ASKED, [instance()], left)[-1].remedy
+    assert "`kill 123`" in remedy
+    assert "nvidia-smi" in remedy
+    assert "nvidia-smi" not in check_launch(ASKED, [instance()], left[:1])[-1].remedy
+    assert "kill 123" not in check_launch(ASKED, [instance()], left[1:])[-1].remedy
+
+
 @pytest.mark.parametrize(
     ("leftovers", "state"), [([], "passed"), ([{"pid": 123, "process": "VLLM::Worker"}], "suspect"), (None, "unknown")]
 )
@@ -187,11 +196,17 @@ def test_without_disaggregation_there_is_nothing_to_check() -> None:
         # another connector: no counter of transfers, but prompts that came from outside
         ({"count": None, "bytes": None}, ["passed"] * 3),
         ({"count": None, "bytes": None, "external_tokens": 100_000}, ["failed", "passed", "passed"]),
-        ({"count": None, "bytes": None, "external_tokens": None}, ["unknown", "passed", "passed"]),
+        ({"count": None, "bytes": None, "external_tokens": None}, ["suspect", "passed", "passed"]),  # not shown
     ],
 )
 def test_transfers_that_did_not_happen(changes: dict[str, Any], expected: list[str]) -> None:
     assert states(point(**changes)) == expected
+
+
+def test_a_transfer_that_is_not_shown_is_suspect_and_says_where_to_look() -> None:
+    check = check_kv_transfer([point(count=None, bytes=None, external_tokens=None)])[0]
+    assert check.state == "suspect"
+    assert "scrapes.jsonl" in check.remedy
 
 
 def test_one_bad_point_is_enough_and_is_named() -> None:

@@ -27,7 +27,7 @@ def _chunk(event: dict[str, Any]) -> bytes:
 DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
-def write_evidence(folder: Path, requests: int, status: str = "ok") -> None:
+def write_evidence(folder: Path, requests: int, status: str = "ok", roles: tuple[str, ...] = ("single",)) -> None:
     """A user who gets three tokens, 0.2, 0.3 and 0.4 s after each send, one request a second."""
     sends, events = [], []
     for request in range(requests):
@@ -52,7 +52,7 @@ def write_evidence(folder: Path, requests: int, status: str = "ok") -> None:
     write_json(folder / "plan.json", "plan/1", {"points": [point]})
     stages = {
         "outcome": {"status": status},
-        "instances": [{"name": "single", "role": "single"}],
+        "instances": [{"name": role, "role": role} for role in roles],
         "points": [{**point, "start_s": 0.0, "end_s": float(requests)}] if requests else [],
         "client": {"cpu_s": 0.1},
     }
@@ -74,6 +74,19 @@ def test_bytes_to_metrics(tmp_path: Path) -> None:
     assert point["requests"]["measured_ok"] == 10
     assert read_parquet(tmp_path / "requests.parquet").num_rows == 11
     assert {check["state"] for check in content["checks"] if "lengths" in check["name"]} == {"passed"}
+
+
+def test_disaggregation_without_a_single_scrape_is_never_valid(tmp_path: Path) -> None:
+    """Nothing shows that KV went from prefill to decode: decode may have prefilled by itself."""
+    write_evidence(tmp_path, 11, roles=("prefill", "decode"))
+    read_load(tmp_path)
+    content = read_json(tmp_path / "metrics.json", "metrics/1")
+    states = {check["name"]: check["state"] for check in content["checks"]}
+    assert states["KV cache transferred for every request"] == "suspect"
+    assert states["no KV transfer failed or expired"] == "unknown"
+    assert states["no prefill on decode instances"] == "unknown"
+    assert content["state"] == content["points"][0]["state"] == "suspect"
+    assert content["points"][0]["server"]["kv_transfer"]["bytes"] is None
 
 
 def test_a_trial_whose_load_never_began(tmp_path: Path) -> None:

@@ -263,6 +263,17 @@ def test_memory_before_and_after(before: float, after: float, foreign: str, back
     assert check(result, "device memory back to base")["state"] == back
 
 
+def test_memory_that_was_not_sampled_names_the_device_and_when() -> None:
+    def until_shutdown(times: np.ndarray) -> Any:
+        return np.where(times < 118.0, 0.0, np.nan)
+
+    seen = device(util=constant(0.5), mem_bytes=constant(0.0))
+    unseen = device("GPU-2", util=constant(0.5), mem_bytes=until_shutdown)
+    result = trace(seen, unseen)
+    evidence = check(result, "device memory back to base")["evidence"]
+    assert evidence == "memory was not sampled after the shutdown on GPU-2"
+
+
 @pytest.mark.parametrize(("busy", "ours", "state"), [(0.9, 1.7, "passed"), (0.9, 1.0, "suspect"), (0.5, 1.2, "passed")])
 def test_foreign_work_on_the_host(busy: float, ours: float, state: str) -> None:
     cores = [device(f"cpu{n}", kind="core", source="psutil", util=constant(busy)) for n in range(2)]

@@ -150,4 +150,9 @@ def _check_leftovers(leftovers: Sequence[Mapping[str, Any]] | None) -> Check:
     if not leftovers:
         return Check(name, "passed", "no process and no device memory of this trial was left")
     listed = "; ".join(", ".join(f"{key} {value}" for key, value in each.items()) for each in leftovers)
-    return Check(name, "suspect", f"still there: {listed}", "run pdkv doctor --clean before the next study")
+    pids = " ".join(str(each["pid"]) for each in leftovers if "pid" in each)
+    remedy = f"if they still live, end them with `kill {pids}`" if pids else ""
+    if any("gpu" in each for each in leftovers):
+        held = "nvidia-smi names by its pid what still holds GPU memory: end it with `kill PID`"
+        remedy = f"{remedy}; {held}" if remedy else held
+    return Check(name, "suspect", f"still there: {listed}", f"before the next study: {remedy}")

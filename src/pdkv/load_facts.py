@@ -45,7 +45,7 @@ def describe_load(requests: pa.Table, stages: Mapping[str, Any], scrapes: Sequen
     for point in stages["points"]:
         if point["point"] not in held:
             continue
-        server = point_counters(list(scrapes), roles, point["point"]) if scrapes else None
+        server = point_counters(list(scrapes), roles, point["point"])
         facts, found = _describe_point(requests_of_point(requests, point["point"]), point, server, cpu_share)
         points.append(facts)
         checks[point_label(point)] = found
@@ -67,7 +67,7 @@ def client_cpu_share(stages: Mapping[str, Any]) -> float | None:
 
 
 def _describe_point(
-    requests: PointRequests, point: Mapping[str, Any], server: Mapping[str, Any] | None, cpu_share: float | None
+    requests: PointRequests, point: Mapping[str, Any], server: Mapping[str, Any], cpu_share: float | None
 ) -> tuple[dict[str, Any], list[Check]]:
     facts = point_facts(requests, point, server)
     checks = [*check_point(requests, facts, cpu_share), check_prefix_cache([facts]), *check_kv_transfer([facts])]

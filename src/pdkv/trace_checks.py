@@ -91,11 +91,11 @@ def _check_memory(gpus: pd.DataFrame, stages: Mapping[str, Any]) -> list[Check]:
     after = known[known["t_s"] >= ends[-1]] if ends else known.iloc[:0]
     base = before.groupby("device")["mem_bytes"].last()
     left = after.groupby("device")["mem_bytes"].last() - base
-    unknown = "memory was not sampled {} on every device"
-    count = gpus["device"].nunique()
+    watched = sorted(gpus["device"].unique())
+    count = len(watched)
     checks = []
     if len(base) < count:
-        checks.append(Check(alone, "unknown", unknown.format("before the launch")))
+        checks.append(Check(alone, "unknown", _unseen("before the launch", watched, base)))
     else:
         foreign = base[base > 4 * MEMORY_SLACK_BYTES]  # a driver and its context keep some hundred MiB
         evidence = ", ".join(f"{format_bytes(size)} in use on {device}" for device, size in foreign.items())
@@ -104,15 +104,25 @@ def _check_memory(gpus: pd.DataFrame, stages: Mapping[str, Any]) -> list[Check]:
             Check(alone, "suspect", evidence, remedy) if evidence else Check(alone, "passed", f"{count} devices")
         )
     if left.notna().sum() < count:
-        checks.append(Check(clean, "unknown", unknown.format("before the launch and after the shutdown")))
+        unseen = _unseen("before the launch", watched, base) if len(base) < count else ""
+        checks.append(Check(clean, "unknown", unseen or _unseen("after the shutdown", watched, left.dropna())))
     else:
         kept = left[left > MEMORY_SLACK_BYTES]
         evidence = ", ".join(f"{format_bytes(size)} more than before on {device}" for device, size in kept.items())
-        remedy = "run pdkv doctor: an engine process may still live"
+        remedy = f"an engine process may still live: nvidia-smi names it by its pid; end it with `{_kill(stages)}`"
         checks.append(
             Check(clean, "suspect", evidence, remedy) if evidence else Check(clean, "passed", f"{count} devices")
         )
     return checks
+
+
+def _unseen(when: str, watched: Sequence[str], seen: "pd.Series[float]") -> str:
+    return f"memory was not sampled {when} on {', '.join(device for device in watched if device not in seen.index)}"
+
+
+def _kill(stages: Mapping[str, Any]) -> str:
+    pids = [str(left["pid"]) for left in stages.get("leftovers") or () if "pid" in left]
+    return f"kill {' '.join(pids) or 'PID'}"
 
 
 def _check_foreign_cpu(frame: pd.DataFrame, devices: Sequence[Mapping[str, Any]], stages: Mapping[str, Any]) -> Check:

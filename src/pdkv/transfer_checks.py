@@ -19,7 +19,8 @@ _SILENT = "look whether the router passes kv_transfer_params on: without them a 
 def check_kv_transfer(points: Sequence[Mapping[str, Any]]) -> list[Check]:
     """Three checks for a disaggregated trial, none for another one (``server.kv_transfer`` is null there).
 
-    Counts are sums over all decode instances.
+    Counts are sums over all decode instances. That KV was transferred must be shown: without a counter that does, the
+    first check is ``suspect``, not ``unknown``, because a decode instance that prefills by itself answers just as well.
     """
     transfers = [point for point in points if _transfer(point) is not None]
     if not transfers:
@@ -61,13 +62,15 @@ def _check_every_request(points: Sequence[Mapping[str, Any]]) -> Check:
             verdicts.append(("failed", f"{count} transfers, {format_bytes(size)}, for {requests} requests at {label}"))
         else:
             verdicts.append(("passed", f"{count} transfers, {format_bytes(size)}, for {requests} requests at {label}"))
+    if all(state != "failed" for state, _ in verdicts):
+        return _worst(name, verdicts, f"{_SCRAPES}; {_SILENT}")
     return _worst(name, verdicts, _SILENT)
 
 
 def _judge_tokens(label: str, transfer: Mapping[str, Any]) -> tuple[State, str]:
     external, prompt = transfer["external_tokens"], transfer["prompt_tokens"]
     if external is None or prompt is None:
-        return "unknown", f"no counter of transfers at {label}"
+        return "suspect", f"not shown: no counter of transfers at {label}"
     state: State = "passed" if external > 0 and external >= prompt * (1 - MAX_HIT_RATE) else "failed"
     return state, f"{external:,} of {prompt:,} prompt tokens came over the connector at {label}"
 
