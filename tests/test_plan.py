@@ -9,7 +9,7 @@ from pdkv.config import load_study
 from pdkv.errors import UserError
 from pdkv.feasibility import Host, estimate_seconds, find_obstacles
 from pdkv.model_shape import UNKNOWN, ModelShape, read_model_shape
-from pdkv.plan import ResolvedEngine, plan_trial, token_range
+from pdkv.plan import CPU_RUNTIME_BYTES, ResolvedEngine, plan_trial, token_range
 
 CPU = ResolvedEngine("cpu", "cpu", ("python", "-m", "vllm"), "python", ("router",))
 CUDA = ResolvedEngine("cuda", "cuda", ("python", "-m", "vllm"), "python", ("router",))
@@ -133,6 +133,11 @@ def test_memory_of_a_model_that_is_known(tmp_path):
     assert memory["kv_bytes_per_token"] == 2 * 32 * 8 * 128
     assert memory["kv_bytes_needed"] == memory["kv_bytes_per_token"] * 4 * (128 + 16)
     assert memory["total_bytes"] == 2 * memory["weights_bytes"] + memory["kv_bytes_needed"]
+
+
+def test_memory_on_a_cpu_holds_the_whole_cache_of_each_instance(tmp_path):
+    _, plan = make_plan(tmp_path, "[2x]", shape=LLAMA_8B, more="engine: {kind: cpu, kv_cache_gib: 8}\n")
+    assert plan["memory"]["total_bytes"] == 2 * (16_060_000_000 + 8 * 2**30 + CPU_RUNTIME_BYTES)
 
 
 def test_max_model_len_beyond_the_model_is_refused(tmp_path):

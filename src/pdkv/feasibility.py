@@ -11,7 +11,7 @@ from pdkv.records import Trial
 from pdkv.units import format_bytes
 
 # Orders of magnitude for the estimate of time, deliberately coarse: (bytes/s of memory, FLOP/s, seconds to start).
-SPEED = {"cpu": (8e9, 2e11, 60.0), "cuda": (2e12, 3e14, 120.0)}
+SPEED = {"cpu": (4e9, 2e11, 45.0), "cuda": (2e12, 3e14, 120.0)}
 UNKNOWN_WEIGHTS = 16e9
 
 
@@ -43,7 +43,8 @@ def estimate_seconds(trial: Trial, plan: dict[str, Any]) -> float:
     per_token = weights / bandwidth / share
     prefill = weights * trial.workload.input_tokens / flops / share
     request = prefill + per_token * trial.workload.output_tokens
-    total = start if plan["instances"] else 0.0
+    # Instances start side by side; on a CPU they share the cores that starting needs.
+    total = start * (len(plan["instances"]) if plan["engine"]["device"] == "cpu" else bool(plan["instances"]))
     for point in plan["points"]:
         count = point["ramp"] + point["requests"] + point["drain"]
         if point["rate"] is not None:
@@ -85,7 +86,7 @@ def _memory_obstacles(trial: Trial, plan: dict[str, Any], host: Host) -> list[st
     obstacles = []
     if plan["engine"]["device"] == "cpu":
         cache = trial.engine.kv_cache_gib * 2**30
-        total = memory["instances"] * (memory["weights_bytes"] + cache)
+        total = memory["total_bytes"]
         if memory["kv_bytes_needed"] > cache:
             obstacles.append(
                 f"needs {format_bytes(memory['kv_bytes_needed'])} of KV cache, engine.kv_cache_gib gives "

@@ -11,6 +11,7 @@ from pdkv.model_shape import ModelShape
 from pdkv.records import LoadPoint, Trial
 
 OPEN_LOOP_MARGIN = 0.1  # share of extra requests before and after the measured ones of an open loop
+CPU_RUNTIME_BYTES = 2 * 2**30  # Python, PyTorch and vLLM of one instance: its three processes without weights and cache
 SERVED_NAME = "pdkv-model"
 
 
@@ -48,7 +49,7 @@ def plan_trial(trial: Trial, engine: ResolvedEngine, model_path: str, shape: Mod
         "points": [_point(index, point) for index, point in enumerate(trial.workload.points)],
         "token_range": token_range(shape.vocab_size),
         "asked": _asked(trial),
-        "memory": _memory(trial, shape),
+        "memory": _memory(trial, engine, shape),
     }
 
 
@@ -201,7 +202,7 @@ def _router_argv(instances: list[dict[str, Any]], engine: ResolvedEngine) -> lis
     return argv
 
 
-def _memory(trial: Trial, shape: ModelShape) -> dict[str, Any]:
+def _memory(trial: Trial, engine: ResolvedEngine, shape: ModelShape) -> dict[str, Any]:
     """Estimates for the whole trial; the KV need is that of the highest closed-loop level at full length."""
     weights = shape.weights_bytes(trial.dtype.model_dtype)
     per_token = shape.kv_bytes_per_token(trial.dtype.kv_cache_dtype)
@@ -209,10 +210,16 @@ def _memory(trial: Trial, shape: ModelShape) -> dict[str, Any]:
     tokens = max(levels, default=1) * (trial.workload.input_tokens + trial.workload.output_tokens)
     needed = None if per_token is None else per_token * tokens
     count = trial.mode.instance_count
+    if weights is None or needed is None:
+        total = None
+    elif engine.device == "cpu":  # the cache is taken whole at the start
+        total = count * (weights + trial.engine.kv_cache_gib * 2**30 + CPU_RUNTIME_BYTES)
+    else:
+        total = count * weights + needed
     return {
         "weights_bytes": weights,
         "kv_bytes_per_token": per_token,
         "kv_bytes_needed": needed,
         "instances": count,
-        "total_bytes": None if weights is None or needed is None else weights * count + needed,
+        "total_bytes": total,
     }
