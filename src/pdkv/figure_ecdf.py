@@ -27,7 +27,7 @@ def draw_ecdf(cells: Sequence[Cell], index: int, values: Values, style: Style, s
     dtypes = [dtype for dtype in style.dtypes if any(cell.dtype == dtype for cell in shown)]
     groups = [shown] if len(shown) <= MOST_LINES else [[c for c in shown if c.dtype == dtype] for dtype in dtypes]
     figure = Figure(
-        figsize=(PAGE_WIDTH_INCHES, 0.75 + (2.1 if len(groups) == 1 else 1.45) * len(groups)), layout="constrained"
+        figsize=(PAGE_WIDTH_INCHES, 0.7 + (1.65 if len(groups) == 1 else 1.3) * len(groups)), layout="constrained"
     )
     panels = figure.subplots(len(groups), len(METRICS), squeeze=False, sharex="col", sharey=True)
     for row, group in enumerate(groups):

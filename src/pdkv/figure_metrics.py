@@ -14,7 +14,7 @@ from pdkv.units import format_quantity
 from pdkv.wording import Wording
 
 MOST_POINTS = 150  # beyond, single requests would hide each other: the box alone is drawn
-ROW_INCHES = 0.26
+ROW_INCHES = 0.23
 LOG_FROM_RATIO = 20.0
 
 Values = Mapping[Cell, Mapping[str, FloatArray]]

@@ -26,7 +26,7 @@ HELPER_LINES: dict[str, Any] = {
 }
 DEVICE_LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MOST_STEPS = 400
-ROW_INCHES = (1.35, 0.98)  # of few rows and of many: two figures of four precisions fit on a page
+ROW_INCHES = (1.05, 0.95)  # of few rows and of many: two figures of four precisions fit on a page
 
 
 def draw_trace(traces: Mapping[str, pd.DataFrame], say: Wording) -> Figure:
