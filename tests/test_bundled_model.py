@@ -124,7 +124,7 @@ class TestPrepare:
     def test_no_engine_yet(self, folder: Path) -> None:
         with pytest.raises(UserError, match="not in") as caught:
             bundled_model.prepare_model(folder)
-        assert "make engine" in caught.value.remedy
+        assert "pdkv install-engine" in caught.value.remedy
 
 
 @pytest.mark.engine

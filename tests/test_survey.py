@@ -8,7 +8,7 @@ import pytest
 from pdkv import engine_env
 from pdkv.config import load_study
 from pdkv.errors import UserError
-from pdkv.survey import describe_survey, survey_study
+from pdkv.survey import describe_survey, refuse_obstacles, survey_study
 
 STUDY = f"""\
 model: bundled
@@ -31,6 +31,11 @@ def study(tmp_path: Path, text: str):
     return load_study(path)
 
 
+def refuse(tmp_path: Path, text: str) -> None:
+    asked = study(tmp_path, text)
+    refuse_obstacles(asked, survey_study(asked, tmp_path))
+
+
 def test_survey_lists_cells_trials_and_time(tmp_path):
     text = describe_survey(survey_study(study(tmp_path, STUDY), tmp_path))
     assert "w/1p1d/bf16" in text and "1 prefill + 1 decode" in text and "2 replicas" in text
@@ -39,7 +44,7 @@ def test_survey_lists_cells_trials_and_time(tmp_path):
 
 def test_absurd_studies_are_refused_with_their_time(tmp_path):
     with pytest.raises(UserError, match=r"would take about .* h .*limits.study_hours"):
-        survey_study(study(tmp_path, STUDY.replace("requests: 8", "requests: 1000000000")), tmp_path)
+        refuse(tmp_path, STUDY.replace("requests: 8", "requests: 1000000000"))
 
 
 @pytest.mark.parametrize(
@@ -47,20 +52,40 @@ def test_absurd_studies_are_refused_with_their_time(tmp_path):
     [
         ("{python: /nowhere/python}", "/nowhere/python can't be run"),
         ("{command: no-such-program vllm}", "there is no program no-such-program"),
-        ("cpu", "run: make engine"),
+        ("cpu", "run: pdkv install-engine"),
     ],
 )
 def test_an_engine_that_is_not_there(tmp_path, engine, words):
     text = STUDY.replace(f"{{python: '{sys.executable}'}}", engine)
     with pytest.raises(UserError, match=words):
-        survey_study(study(tmp_path, text), tmp_path)
+        refuse(tmp_path, text)
+
+
+def test_what_a_study_would_do_is_said_also_where_its_engine_is_not_there(tmp_path):
+    asked = study(
+        tmp_path, STUDY.replace(f"{{python: '{sys.executable}'}}", "cuda").replace("[default", "[default, 4x")
+    )
+    survey = survey_study(asked, tmp_path)
+    assert "w/4x/bf16" in describe_survey(survey)
+    assert [obstacle.partition(":")[0] for obstacle in survey.obstacles][1:] == [
+        "w/default/bf16",
+        "w/4x/bf16",
+        "w/1p1d/bf16",
+        "w/2x/bf16",
+    ]
+    assert "run: pdkv install-engine" in survey.obstacles[0]
+
+
+def test_a_server_that_runs_already_needs_no_engine(tmp_path):
+    text = STUDY.replace("[default, 1p1d, 2x]", "{live: {endpoint: 'http://127.0.0.1:8000'}}")
+    refuse(tmp_path, text.replace(f"{{python: '{sys.executable}'}}", "cpu"))
 
 
 @pytest.mark.parametrize(("version", "words"), [(None, "has no vLLM"), ("0.19.1", "known for 0.26 to 0.33 only")])
 def test_a_python_without_a_vllm_that_is_known(tmp_path, monkeypatch, version, words):
     monkeypatch.setattr(engine_env, "engine_version", lambda python: version)
     with pytest.raises(UserError, match=words):
-        survey_study(study(tmp_path, STUDY), tmp_path)
+        refuse(tmp_path, STUDY)
 
 
 @pytest.mark.parametrize(

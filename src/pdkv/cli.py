@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from pdkv.errors import UserError
 from pdkv.interruption import Interrupted, raise_when_told_to_stop
@@ -69,9 +69,7 @@ def start_or_exit(study: "Study", measures: bool) -> None:
     try:
         lock_run(Path(".snakemake"))
         if measures:
-            from pdkv.survey import describe_survey, survey_study
-
-            print(describe_survey(survey_study(study, ENGINES)), file=sys.stderr)
+            _survey(study, sys.stderr)
     except UserError as error:
         _exit_with(error)
 
@@ -82,21 +80,27 @@ def start_or_exit(study: "Study", measures: bool) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     from pdkv.config import load_study
 
-    study = load_study(arguments.config)
-    from pdkv.survey import describe_survey, survey_study
+    _survey(load_study(arguments.config), sys.stdout)
 
-    print(describe_survey(survey_study(study, ENGINES)))
+
+def _survey(study: "Study", stream: TextIO) -> None:
+    from pdkv.survey import describe_survey, refuse_obstacles, survey_study
+
+    survey = survey_study(study, ENGINES)
+    print(describe_survey(survey), file=stream, flush=True)
+    refuse_obstacles(study, survey)
 
 
 def _plan(arguments: argparse.Namespace) -> None:
     from pdkv.artifacts import write_json
     from pdkv.plan import plan_trial
     from pdkv.records import Trial
-    from pdkv.resolve import resolve_engine, resolve_model
+    from pdkv.resolve import choose_engine, require_engine, resolve_model
 
     trial = Trial.from_slice(arguments.trial)
-    engine = resolve_engine(trial.engine, ENGINES)
-    plan = plan_trial(trial, engine, *resolve_model(trial.model, ENGINES))
+    if not trial.mode.endpoint:
+        require_engine(trial.engine, ENGINES)
+    plan = plan_trial(trial, choose_engine(trial.engine, ENGINES), *resolve_model(trial.model, ENGINES))
     write_json(arguments.output, "plan/1", {**plan, "source": arguments.source})
 
 
@@ -195,6 +199,9 @@ def _schema(_arguments: argparse.Namespace) -> None:
 
 
 def _load(arguments: argparse.Namespace) -> None:
+    from pdkv.without_pandas import keep_pandas_out
+
+    keep_pandas_out()
     from pdkv.load_table import describe_point, read_url_load
     from pdkv.progress import Progress
     from pdkv.url_load import measure_url

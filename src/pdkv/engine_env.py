@@ -96,7 +96,7 @@ def require_engine(kind: EmbeddedKind, home: Path) -> Path:
     if not is_ready(kind, home):
         raise UserError(
             f"the embedded engine for {kind} is not in {home / kind}, or was made from other locks",
-            remedy=f"run: make engine ENGINE={kind}",
+            remedy=f"run: pdkv install-engine {kind}",
         )
     return engine_python(kind, home)
 

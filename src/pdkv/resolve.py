@@ -14,33 +14,44 @@ from pdkv.records import Engine, Model
 VLLM_MODULE = "vllm.entrypoints.cli.main"  # the `vllm` script of an environment, whatever its PATH
 
 
-def resolve_engine(engine: Engine, home: Path) -> ResolvedEngine:
-    """The engine behind ``auto``, ``cpu``, ``cuda``, a Python or a command prefix.
+def choose_engine(engine: Engine, home: Path) -> ResolvedEngine:
+    """The engine behind ``auto``, ``cpu``, ``cuda``, a Python or a command prefix, whether or not it is there.
 
-    ``home`` is the folder of the embedded engines. Raises :class:`UserError` where the engine is not there.
+    ``home`` is the folder of the embedded engines.
     """
     device = engine_env.detect_kind()
     router = (sys.executable, "-P", "-m", "vllm_router.launch_router")
+    if engine.command:
+        return ResolvedEngine("custom", device, engine.command, None, router)
+    if engine.python:
+        python = str(_absolute(engine.python))
+        return ResolvedEngine("custom", device, (python, "-m", VLLM_MODULE), python, router)
+    kind = device if engine.kind == "auto" else _embedded(engine)
+    python = str(engine_env.engine_python(kind, home))
+    return ResolvedEngine(kind, kind, (python, "-m", VLLM_MODULE), python, router)
+
+
+def require_engine(engine: Engine, home: Path) -> None:
+    """Raise :class:`UserError` where the chosen engine is not there or is of a version that is not known."""
+    chosen = choose_engine(engine, home)
     if engine.command:
         if shutil.which(engine.command[0]) is None:
             raise UserError(
                 f"engine.command: there is no program {engine.command[0]}", remedy="install it, or mend engine.command"
             )
-        return ResolvedEngine("custom", device, engine.command, None, router)
-    if engine.python:
-        python = _absolute(engine.python)
-        if not os.access(python, os.X_OK):
-            raise UserError(f"engine.python: {python} can't be run", remedy="name the Python that has vLLM")
-        version = engine_env.engine_version([str(python)])
+    elif chosen.python and engine.python:
+        if not os.access(chosen.python, os.X_OK):
+            raise UserError(f"engine.python: {chosen.python} can't be run", remedy="name the Python that has vLLM")
+        version = engine_env.engine_version([chosen.python])
         if version is None:
-            raise UserError(f"engine.python: {python} has no vLLM", remedy="name the Python that has vLLM")
+            raise UserError(f"engine.python: {chosen.python} has no vLLM", remedy="name the Python that has vLLM")
         engine_env.check_supported(version)
-        return ResolvedEngine("custom", device, (str(python), "-m", VLLM_MODULE), str(python), router)
-    kind: engine_env.EmbeddedKind = (
-        "cuda" if engine.kind == "cuda" or (engine.kind, device) == ("auto", "cuda") else "cpu"
-    )
-    python = engine_env.require_engine(kind, home)
-    return ResolvedEngine(kind, kind, (str(python), "-m", VLLM_MODULE), str(python), router)
+    else:
+        engine_env.require_engine("cuda" if chosen.kind == "cuda" else "cpu", home)
+
+
+def _embedded(engine: Engine) -> engine_env.EmbeddedKind:
+    return "cuda" if engine.kind == "cuda" else "cpu"
 
 
 def resolve_model(model: Model, home: Path) -> tuple[str, ModelShape]:

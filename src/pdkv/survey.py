@@ -8,7 +8,7 @@ from pdkv.errors import UserError
 from pdkv.feasibility import Host, estimate_seconds, find_obstacles, look_at_host
 from pdkv.plan import plan_trial
 from pdkv.records import Trial
-from pdkv.resolve import resolve_engine, resolve_model
+from pdkv.resolve import choose_engine, require_engine, resolve_model
 from pdkv.units import DASH, format_bytes, format_duration
 
 
@@ -31,6 +31,7 @@ class Survey:
     host: Host
     cells: tuple[CellSurvey, ...]
     repeats: int
+    obstacles: tuple[str, ...]
 
     @property
     def seconds(self) -> float:
@@ -41,12 +42,12 @@ class Survey:
 def survey_study(study: Study, home: Path) -> Survey:
     """Plan every cell and hold it against this machine.
 
-    Raises :class:`UserError` with all obstacles, each with its remedy.
+    Raises :class:`UserError` for what can't work on any machine; what only this one lacks is among ``obstacles``.
     """
-    engine = resolve_engine(study.engine, home)
+    engine = choose_engine(study.engine, home)
     model_path, shape = resolve_model(study.model, home)
     host = look_at_host()
-    cells, obstacles = [], []
+    cells, obstacles = [], _engine_obstacles(study, home)
     for workload, mode, dtype in study.cells():
         trial = study.trial(workload, mode, dtype, 1)
         plan = plan_trial(trial, engine, model_path, shape)
@@ -60,16 +61,30 @@ def survey_study(study: Study, home: Path) -> Survey:
                 seconds=estimate_seconds(trial, plan) * study.repeats,
             )
         )
-    survey = Survey(f"{engine.kind} ({engine.device})", host, tuple(cells), study.repeats)
-    if survey.seconds > study.study_hours * 3600:
+    seconds = sum(cell.seconds for cell in cells)
+    if seconds > study.study_hours * 3600:
         obstacles.append(
-            f"the study would take about {format_duration(survey.seconds)}, more than limits.study_hours "
+            f"the study would take about {format_duration(seconds)}, more than limits.study_hours "
             f"({study.study_hours:g}) allows: lower requests, or raise limits.study_hours"
         )
-    if obstacles:
-        listed = "\n  ".join(obstacles)
+    return Survey(f"{engine.kind} ({engine.device})", host, tuple(cells), study.repeats, tuple(obstacles))
+
+
+def refuse_obstacles(study: Study, survey: Survey) -> None:
+    """Raise :class:`UserError` with all that keeps a study from running on this machine, each with its remedy."""
+    if survey.obstacles:
+        listed = "\n  ".join(survey.obstacles)
         raise UserError(f"{study.source} can't run on this machine:\n  {listed}")
-    return survey
+
+
+def _engine_obstacles(study: Study, home: Path) -> list[str]:
+    if all(mode.endpoint for mode in study.modes):  # nothing is launched
+        return []
+    try:
+        require_engine(study.engine, home)
+    except UserError as error:
+        return [f"{error.problem}: {error.remedy}" if error.remedy else error.problem]
+    return []
 
 
 def describe_topology(trial: Trial) -> str:
