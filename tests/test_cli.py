@@ -79,6 +79,22 @@ class TestVerbs:
         assert "pdkv.config" in modules
         assert not modules & {"pandas", "pyarrow", "numpy", "scipy", "matplotlib", "pynvml", "uvloop", "snakemake"}
 
+    def test_a_load_imports_neither_pandas_nor_what_else_of_arrow_is_slow(
+        self, golden_url: str, tmp_path: Path
+    ) -> None:
+        """Each would cost a fifth of a second or more, before the load or after it."""
+        arguments = ["--url", golden_url, *TestLoad.LENGTHS, "--concurrency", "2", "--requests", "4"]
+        code = (
+            "import sys\nfrom pdkv.cli import main\n"
+            f"try: main({['load', *arguments, '--out', str(tmp_path)]!r})\n"
+            "except SystemExit as end: print(end.code, *sys.modules)"
+        )
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.splitlines()[-1]
+        status, *modules = said.split()
+        assert status == "0"
+        assert "pyarrow" in modules
+        assert not set(modules) & {"pandas", "pyarrow.dataset", "pyarrow.compute", "scipy", "matplotlib"}
+
     def test_modules_behind_the_verbs_exist(self) -> None:
         missing = [name for name in wings.imports_of("cli") if wings.place_of(name) is None]
         assert not missing

@@ -70,7 +70,8 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 def read_parquet(path: Path) -> pa.Table:
     """Read a whole Parquet file as an Arrow table."""
     try:
-        return pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # read_table would import Arrow's data sets first, which takes a while
+            return file.read()
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         raise UserError(f"cannot read {path}: {error}", remedy="delete it and run snakemake again") from None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,10 +58,22 @@ def _runs_of(group: pa.Table) -> Iterator[tuple[Key, Pieces]]:
     times_s = _values(group["t_s"], np.float64)
     changes = (np.diff(points) != 0) | (np.diff(requests) != 0)  # the phase never changes without the point
     starts = [0, *(np.flatnonzero(changes) + 1).tolist()]
-    data: list[bytes] = group["data"].to_pylist()  # type: ignore[assignment]
+    data = _bytes(group["data"])
     for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
         key = str(group["phase"][start]), int(points[start]), int(requests[start])
         yield key, Pieces(times_s[start:end], data[start:end])
+
+
+def _bytes(column: "pa.ChunkedArray[Any]") -> list[bytes]:
+    """The values of a binary column, cut from its buffer: Arrow's own way makes two objects of each."""
+    values: list[bytes] = []
+    for chunk in column.chunks:
+        _, offsets, data = chunk.buffers()
+        if offsets and data:
+            limits = np.frombuffer(offsets, np.int32)[chunk.offset :][: len(chunk) + 1].tolist()
+            whole = data.to_pybytes()
+            values += [whole[start:end] for start, end in pairwise(limits)]
+    return values
 
 
 def _values(column: "pa.ChunkedArray[Any]", kind: type[Number]) -> npt.NDArray[Number]:

@@ -125,9 +125,10 @@ def _flat(column: "pa.ChunkedArray[Any]", dtype: np.dtype[Any]) -> tuple[IntArra
     lengths, values = [np.zeros(1, np.int64)], []
     lists: Iterable[Any] = column.chunks
     for chunk in lists:
-        length = np.diff(chunk.offsets.to_numpy().astype(np.int64))
-        lengths.append(np.where(chunk.is_valid(), length, 0) if chunk.null_count else length)
-        values.append(chunk.flatten().to_numpy(zero_copy_only=False))
+        limits = chunk.offsets.to_numpy().astype(np.int64)
+        lengths.append(np.where(chunk.is_valid(), np.diff(limits), 0) if chunk.null_count else np.diff(limits))
+        held = chunk.flatten() if chunk.null_count else chunk.values[limits[0] : limits[-1]]
+        values.append(held.to_numpy(zero_copy_only=False))
     # A single chunk, the usual case, shares its memory.
     flat = values[0] if len(values) == 1 else np.concatenate([np.empty(0, dtype), *values])
     return np.cumsum(np.concatenate(lengths)), flat

@@ -19,7 +19,7 @@ PACKAGE = "pdkv"
 Floors = dict[int, tuple[str, ...]]
 
 SHARED: Floors = {
-    0: ("artifacts", "errors", "log_text", "units"),
+    0: ("artifacts", "errors", "log_text", "units", "without_pandas"),
     1: (
         "config",
         "config_messages",
