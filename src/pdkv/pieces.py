@@ -70,7 +70,7 @@ def _bytes(column: "pa.ChunkedArray[Any]") -> list[bytes]:
     for chunk in column.chunks:
         _, offsets, data = chunk.buffers()
         if offsets and data:
-            limits = np.frombuffer(offsets, np.int32)[chunk.offset :][: len(chunk) + 1].tolist()
+            limits = np.frombuffer(memoryview(offsets), np.int32)[chunk.offset :][: len(chunk) + 1].tolist()
             whole = data.to_pybytes()
             values += [whole[start:end] for start, end in pairwise(limits)]
     return values

@@ -13,7 +13,9 @@ class _NoPandas:
     """Asked before all other finders of modules."""
 
     @staticmethod
-    def find_spec(name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name == "pandas":
             raise ModuleNotFoundError("pandas is kept out of this process (pdkv.without_pandas)", name=name)
         return None
