@@ -24,12 +24,12 @@ def test_plain_lines_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
         for done in range(25):
             now[0] = 100 + done
             shown.requests(done, 24)
-        shown.done("measured")
+        shown.measured(92.4, {"launch": 41.0, "warmup": 12.1, "load": 35.0})
     assert stream.getvalue().splitlines() == [
         "12:00:00 [3/6] short · 1p1d · fp8 · r1  load c=2",
         "12:00:00 [3/6] short · 1p1d · fp8 · r1  load c=2  10/24 requests  about 14 s left",
         "12:00:00 [3/6] short · 1p1d · fp8 · r1  load c=2  20/24 requests  about 4.0 s left",
-        "12:00:00 [3/6] short · 1p1d · fp8 · r1  measured",
+        "12:00:00 [3/6] short · 1p1d · fp8 · r1  measured in 1 min 32 s: launch 41 s, warm-up 12 s, load 35 s",
     ]
 
 
@@ -39,11 +39,11 @@ def test_a_terminal_has_one_line_that_is_redrawn() -> None:
         shown.stage("warmup")
         shown.waiting("round 2")
         shown.requests(1, 2)
-        shown.done("measured")
+        shown.failed("warmup", "no memory", 3.0)
     drawn = terminal.getvalue().split("\r\x1b[2K")
     assert drawn[1] == "w · default · fp16 · r1  warmup"
     assert drawn[2].startswith("w · default · fp16 · r1  warmup  round 2  0.0 s")
-    assert drawn[-2] == "w · default · fp16 · r1  measured\n"
+    assert drawn[-2] == "w · default · fp16 · r1  failed in warm-up after 3.0 s: no memory\n"
     assert terminal.getvalue().count("\n") == 1
 
 

@@ -2,12 +2,14 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TextIO
 
 from pdkv.units import format_duration
 
 PLAIN_INTERVAL_S = 10.0
+_STAGES = {"warmup": "warm-up"}
 CLEAR_LINE = "\r\x1b[2K"
 
 
@@ -60,8 +62,16 @@ class Progress:
         """Something that is worth a line of its own."""
         self._show(message)
 
-    def done(self, result: str) -> None:
-        """The trial is over: a last line that stays."""
+    def measured(self, took_s: float, stages_s: Mapping[str, float]) -> None:
+        """The trial is over: a last line that stays, with how long it and its stages took."""
+        parts = [f"{_STAGES.get(name, name)} {format_duration(each_s)}" for name, each_s in stages_s.items()]
+        self._end(f"measured in {format_duration(took_s)}: {', '.join(parts)}")
+
+    def failed(self, stage: str, reason: str, took_s: float) -> None:
+        """The trial is over in another way than it should: a last line that stays."""
+        self._end(f"failed in {_STAGES.get(stage, stage)} after {format_duration(took_s)}: {reason}")
+
+    def _end(self, result: str) -> None:
         if self._live:
             self._write(f"{CLEAR_LINE}{self._head}  {result}\n")
         else:

@@ -59,6 +59,10 @@ class StageRecord:
         """The cores that the load client was allowed to run on."""
         self._client["cores"] = cores
 
+    def durations_s(self) -> dict[str, float]:
+        """How long each stage took, in order, shutdown left out."""
+        return {each["name"]: each["end_s"] - each["start_s"] for each in self._stages if each["name"] != "shutdown"}
+
     def content(self) -> dict[str, Any]:
         """The file's content, as of now the end of the trial."""
         failure = self.failure

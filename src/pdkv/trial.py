@@ -92,7 +92,11 @@ def measure_trial(
                 if problem := sampler.stop(folder / "samples.parquet"):
                     logger.warning("%s", problem)
         write_json(folder / "stages.json", "stages/1", record.content())
-        progress.done(f"failed in {record.failure.stage}: {record.failure.reason}" if record.failure else "measured")
+        took_s = time.monotonic() - record.started_s
+        if record.failure:
+            progress.failed(record.failure.stage, record.failure.reason, took_s)
+        else:
+            progress.measured(took_s, record.durations_s())
     return record.failure
 
 
