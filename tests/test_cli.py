@@ -1,11 +1,15 @@
 """The command line: verbs, messages and exit statuses, run as a user runs them."""
 
+import contextlib
+import http.server
+import itertools
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +62,38 @@ def golden_url() -> Iterator[str]:
         assert port
         yield f"http://127.0.0.1:{port[0]}"
         server.terminate()
+
+
+@contextlib.contextmanager
+def failing_server(after: int) -> Iterator[str]:
+    """URL of a server that answers ``after`` requests with one token each and then all with HTTP 500."""
+    answered = itertools.count()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, body = (
+                (200, ONE_TOKEN) if next(answered) < after else (500, b'{"error":{"message":"told to fail"}}')
+            )
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+ONE_TOKEN = (
+    b'data: {"choices":[{"index":0,"text":"t","token_ids":[1],"finish_reason":"length"}]}\n\n'
+    b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
+)
 
 
 class TestVerbs:
@@ -149,11 +185,56 @@ class TestWrongUse:
         assert done.returncode == 2
         assert said in done.stderr
 
-    def test_no_server(self, tmp_path: Path) -> None:
-        url = ["--url", "http://127.0.0.1:9", "--model", "m", "--input-tokens", "8", "--output-tokens", "2"]
-        done = pdkv("load", *url, "--concurrency", "1", "--requests", "1", "--out", tmp_path)
+    LOAD = ("--model", "m", "--input-tokens", "8", "--output-tokens", "2", "--concurrency", "1", "--requests", "4")
+
+    @pytest.mark.parametrize(
+        ("url", "said"),
+        [
+            ("http://127.0.0.1:9", "does not answer: no connection"),
+            ("http://no-such-host.invalid", "does not answer: no connection"),
+            ("https://127.0.0.1:9", "https://127.0.0.1:9 is encrypted; the load client speaks plain HTTP only"),
+            ("http://127.0.0.1:99999", "is not a URL: Port out of range"),
+            ("localhost:8000", "localhost:8000 is not an http:// URL"),
+        ],
+    )
+    def test_a_url_that_cannot_be_loaded(self, tmp_path: Path, url: str, said: str) -> None:
+        (tmp_path / "requests.parquet").write_bytes(b"of an earlier load")
+        done = pdkv("load", "--url", url, *self.LOAD, "--out", tmp_path)
         assert done.returncode == 2
-        assert "does not answer" in done.stderr
+        assert done.stdout == ""
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left in ({"requests.parquet"}, {"sends.parquet", "events.parquet"})  # never of two loads
+
+    def test_a_server_that_fails_from_the_start_is_told_once(self, tmp_path: Path) -> None:
+        with failing_server(after=0) as url:
+            done = pdkv("load", "--url", url, *self.LOAD, "--out", tmp_path)
+        assert done.returncode == 2
+        assert "refuses: HTTP/1.1 500 Internal Server Error" in done.stderr
+        assert "told to fail" in done.stderr
+        assert "server's own log" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_server_that_fails_under_load_gives_dashes_and_its_error(self, tmp_path: Path) -> None:
+        with failing_server(after=3) as url:  # the warm-up is answered
+            done = pdkv("load", "--url", url, *self.LOAD, "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        for name in ("TTFT", "TPOT", "ITL", "E2EL"):
+            assert next(line for line in lines if line.startswith(name)).split() == [name, *"––––––", "0"]
+        assert "output throughput: – tok/s" in lines
+        assert "failed 5 times: HTTP 500: told to fail" in lines
+        rows = pq.read_table(tmp_path / "requests.parquet").to_pylist()
+        assert {row["status"] for row in rows if row["phase"] == "load"} == {"error"}
+
+    @pytest.mark.parametrize("out", ["/proc/nowhere", "{file}"])
+    def test_a_folder_that_cannot_be_written(self, tmp_path: Path, out: str) -> None:
+        (tmp_path / "file").write_text("")
+        done = pdkv("load", "--url", "http://127.0.0.1:9", *self.LOAD, "--out", out.format(file=tmp_path / "file"))
+        assert done.returncode == 2
+        assert "cannot write to" in done.stderr
+        assert "--out" in done.stderr
         assert "Traceback" not in done.stderr
 
     def test_ascii_locale_does_not_break_messages(self, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A load on a server that is already running: the work behind ``pdkv load``."""
 
+import os
 import time
 from pathlib import Path
 
@@ -31,13 +32,16 @@ def measure_url(
     """Load a running server at one level and write ``sends.parquet`` and ``events.parquet`` into ``out_dir``.
 
     Without a ``seed`` the prompts are new ones: a server that keeps prefixes must not know them from the last run.
-    Raises :class:`UserError` if a warm-up request is not answered with HTTP 200.
+    Raises :class:`UserError` if the URL or ``out_dir`` cannot be used (then nothing is written), or if a warm-up
+    request is not answered with HTTP 200.
     """
     if (concurrency is None) == (rate is None):
         raise UserError("a load needs either a concurrency or a rate", remedy="give one of the two")
     if seed is None:
         seed = time.time_ns()
     target = Target("endpoint", url, model)
+    target.address()
+    _prepare(out_dir)
     prompts = Prompts(seed, "load", input_tokens, *vocabulary)
     if rate is None:
         point = LoadPoint.closed(0, concurrency or 1, requests)
@@ -62,6 +66,21 @@ def measure_url(
     return record
 
 
+def _prepare(out_dir: Path) -> None:
+    """Make the folder, without what was read from an earlier load: it must not stand beside the bytes of this one."""
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        (out_dir / "requests.parquet").unlink(missing_ok=True)
+        writable = os.access(out_dir, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise UserError(f"cannot write to {out_dir}: {error.strerror}", remedy=_OTHER_FOLDER) from None
+    if not writable:
+        raise UserError(f"cannot write to {out_dir}: no permission", remedy=_OTHER_FOLDER)
+
+
+_OTHER_FOLDER = "give another folder with --out"
+
+
 def _require_success(target: Target, answers: list[Answer]) -> None:
     for answer in answers:
         if answer.outcome != "answered":
@@ -69,9 +88,13 @@ def _require_success(target: Target, answers: list[Answer]) -> None:
                 f"{target.url} does not answer: {answer.error}", remedy="see that the server runs and is ready"
             )
         status_line, _, rest = answer.piece_bytes.partition(b"\r\n")
-        if status_line.split(b" ")[1:2] != [b"200"]:
+        status = status_line.split(b" ")[1:2]
+        if status != [b"200"]:
             said = rest.partition(b"\r\n\r\n")[2][:500].decode("utf-8", "replace")
+            its_own_fault = bool(status) and status[0].startswith(b"5")
             raise UserError(
                 f"{target.url} refuses: {status_line.decode('latin-1')}: {said}",
-                remedy="see that the model's name and the lengths are what the server offers",
+                remedy="look into the server's own log"
+                if its_own_fault
+                else "see that the model's name and the lengths are what the server offers",
             )
