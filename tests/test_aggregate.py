@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from request_tables import answered, failed, simulate_closed_loop
-from trial_folders import write_trial
+from trial_folders import config_of, write_trial
 
 from pdkv.aggregate import COLUMNS, aggregate
 from pdkv.artifacts import read_json, read_parquet, write_json
@@ -131,3 +131,22 @@ def test_same_bytes_under_every_locale(tmp_path: Path) -> None:
         written.add(csv_file.read_bytes())
     assert len(written) == 1
     assert "预填充".encode() in written.pop()
+
+
+@pytest.mark.parametrize(("gpus", "mode", "units", "unit"), [(1, "1p1d", 2, "tok/s/GPU"), (0, "1p1d", 2, "tok/s/core")])
+def test_throughput_for_each_device(tmp_path: Path, gpus: int, mode: str, units: int, unit: str) -> None:
+    rows = run(tmp_path, cell_of(tmp_path / "c", simulate_closed_loop(2, 24), mode=mode, gpus=gpus))
+    total, each = (
+        next(row for row in rows if row["metric"] == metric)
+        for metric in ("output_throughput", "output_throughput_per_device")
+    )
+    assert float(each["value"]) == pytest.approx(float(total["value"]) / units)
+    assert (each["unit"], each["stat"], each["n"]) == (unit, "value", total["n"])
+
+
+def test_a_server_of_the_users_has_no_known_devices(tmp_path: Path) -> None:
+    config = config_of("default", "fp16")
+    endpoint = {"mode": {**config["mode"], "endpoint": "http://127.0.0.1:9"}}
+    rows = run(tmp_path, cell_of(tmp_path / "c", simulate_closed_loop(2, 24), config=endpoint))
+    assert "output_throughput" in {row["metric"] for row in rows}
+    assert "output_throughput_per_device" not in {row["metric"] for row in rows}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from request_tables import answered, failed, simulate_closed_loop
 from trial_folders import ENVIRONMENT, check, config_of, write_trial
@@ -12,6 +13,8 @@ from trial_folders import ENVIRONMENT, check, config_of, write_trial
 from pdkv.artifacts import read_json, write_json
 from pdkv.cell_summary import summarize_cell
 from pdkv.comparison import COLUMNS, compare
+from pdkv.host_load import CHECK
+from pdkv.trace_checks import check_trace
 
 Rows = list[dict[str, Any]]
 OOM = {"stage": "launch", "reason": "out of memory", "excerpt": ""}
@@ -45,9 +48,9 @@ class Study:
         self.cells.append(folder / "cell.json")
         return folder / "cell.json"
 
-    def compare(self) -> list[dict[str, str]]:
+    def compare(self, **settings: float) -> list[dict[str, str]]:
         output = self.results / "comparisons.csv"
-        compare(self.cells, ["default", "fp16"], output)
+        compare(self.cells, ["default", "fp16"], output, **settings)
         return list(csv.DictReader(io.StringIO(output.read_text(encoding="utf-8"))))
 
     def row(self, effect: str = "baseline", metric: str = "tpot", stat: str = "mean", **names: str) -> dict[str, str]:
@@ -81,6 +84,7 @@ def test_which_cells_meet(study: Study) -> None:
         *(("dtype", f"{mode}/fp8", f"{mode}/fp16") for mode in ("default", "1p1d", "2x")),
         *(("mode", f"{mode}/{dtype}", f"default/{dtype}") for mode in ("1p1d", "2x") for dtype in ("fp16", "fp8")),
         *(("hardware", f"1p1d/{dtype}", f"2x/{dtype}") for dtype in ("fp16", "fp8")),
+        *(("interaction", f"{mode}/fp8", "default/fp16") for mode in ("1p1d", "2x")),
     }
 
 
@@ -99,7 +103,7 @@ def test_one_launch_has_an_effect_and_no_verdict(study: Study) -> None:
     assert float(row["ratio"]) == pytest.approx(float(row["value"]) / float(row["base_value"]))
     assert (row["ci_low"], row["ci_high"], row["launches"], row["base_launches"]) == ("", "", "1", "1")
     assert row["verdict"] == "not decided: one launch"
-    assert "24 values cannot carry a p99" in study.row(metric="ttft", stat="p99")["note"]
+    assert "24 values in a launch cannot carry a p99" in study.row(metric="ttft", stat="p99")["note"]
 
 
 def test_two_launches_have_no_verdict_either(study: Study) -> None:
@@ -122,11 +126,114 @@ def test_three_launches_decide(study: Study, pace: float, verdict: str) -> None:
 
 
 def test_spread_between_launches_leaves_it_open(study: Study) -> None:
-    study.add("default", "fp16", [load(i, pace) for i, pace in ((1, 0.9), (2, 1.0), (3, 1.1))])
-    study.add("default", "fp8", [load(i, pace) for i, pace in ((4, 1.1), (5, 1.0), (6, 0.95))])
+    study.add("default", "fp16", [load(i) for i in (1, 2, 3)])
+    study.add("default", "fp8", [load(i, pace) for i, pace in ((4, 1.12), (5, 1.02), (6, 1.1))])
     row = study.row()
     assert row["verdict"] == "cannot tell"
-    assert "repeats" in row["note"]
+    assert row["more_repeats"].isdecimal()
+    assert f"about {row['more_repeats']} more repeats would likely decide" in row["note"]
+
+
+def test_where_no_number_of_repeats_would_help_it_says_so(study: Study) -> None:
+    study.add("default", "fp16", [load(i, pace) for i, pace in ((1, 0.7), (2, 1.0), (3, 1.3))])
+    study.add("default", "fp8", [load(i, pace) for i, pace in ((4, 1.3), (5, 1.0), (6, 0.7))])
+    row = study.row()
+    assert (row["verdict"], row["more_repeats"]) == ("cannot tell", ">47")
+    assert "more than 47 more repeats would be needed" in row["note"]
+
+
+def test_the_margin_is_the_studys(study: Study) -> None:
+    study.add("default", "fp16", [load(i) for i in (1, 2, 3)])
+    study.add("default", "fp8", [load(i, 1.1) for i in (4, 5, 6)])
+    found = [
+        row["verdict"]
+        for margin in (0.02, 0.15)
+        for row in study.compare(margin=margin)
+        if (row["effect"], row["metric"], row["stat"]) == ("baseline", "tpot", "mean")
+    ]
+    assert found == ["higher", "equivalent"]
+
+
+def test_a_repeat_is_a_block(study: Study) -> None:
+    """Each repeat 10% slower than the one before it, in both cells: that cancels, and the ratio is the same in all."""
+    paces = (1.0, 1.1, 1.21)
+    study.add("default", "fp16", [even(0.005 * pace) for pace in paces], concurrencies=(1,))
+    study.add("default", "fp8", [even(0.006 * pace) for pace in paces], concurrencies=(1,))
+    row = study.row()
+    assert [float(row[key]) for key in ("ratio", "ci_low", "ci_high")] == pytest.approx([1.2] * 3)
+    assert row["verdict"] == "higher"
+
+
+def test_the_ratio_is_the_mean_of_the_repeats_ratios(study: Study) -> None:
+    study.add("default", "fp16", [even(tpot_s) for tpot_s in (0.004, 0.005, 0.006)], concurrencies=(1,))
+    study.add("default", "fp8", [even(tpot_s) for tpot_s in (0.006, 0.005, 0.006)], concurrencies=(1,))
+    assert float(study.row()["ratio"]) == pytest.approx(1.5 ** (1 / 3))
+
+
+def square(study: Study, paces: Sequence[float], launches: int = 3) -> None:
+    """default/fp16, default/fp8, 1p1d/fp16, 1p1d/fp8 at these paces."""
+    cells = [(mode, dtype) for mode in ("default", "1p1d") for dtype in ("fp16", "fp8")]
+    for number, ((mode, dtype), pace) in enumerate(zip(cells, paces, strict=True)):
+        study.add(mode, dtype, [load(10 * number + i, pace) for i in range(launches)])
+
+
+@pytest.mark.parametrize(
+    ("paces", "verdict"), [((1, 1.1, 2, 2.6), "higher"), ((1, 1.2, 2, 2.1), "lower"), ((1, 1.2, 2, 2.4), "equivalent")]
+)
+def test_interaction_is_a_ratio_of_ratios(study: Study, paces: Sequence[float], verdict: str) -> None:
+    square(study, paces)
+    row = study.row("interaction")
+    default_16, default_8, pd_16, pd_8 = paces
+    assert (row["mode"], row["dtype"], row["base_mode"], row["base_dtype"]) == ("1p1d", "fp8", "default", "fp16")
+    assert float(row["value"]) == pytest.approx(pd_8 / pd_16, rel=0.02)
+    assert float(row["base_value"]) == pytest.approx(default_8 / default_16, rel=0.02)
+    assert float(row["ratio"]) == pytest.approx(pd_8 / pd_16 / (default_8 / default_16), rel=0.02)
+    assert float(row["ci_low"]) < float(row["ratio"]) < float(row["ci_high"])
+    assert (row["verdict"], row["launches"], row["base_launches"]) == (verdict, "3", "3")
+
+
+def test_interaction_of_one_launch_has_no_verdict(study: Study) -> None:
+    square(study, (1, 1.1, 2, 2.6), launches=1)
+    assert study.row("interaction")["verdict"] == "not decided: one launch"
+    assert float(study.row("interaction")["ratio"]) == pytest.approx(1.18, rel=0.02)
+
+
+def test_interaction_needs_all_four_cells(study: Study) -> None:
+    study.add("default", "fp16", [load(1)])
+    study.add("default", "fp8", [load(1)])
+    study.add("1p1d", "fp8", [load(1)])
+    assert not [row for row in study.compare() if row["effect"] == "interaction"]
+    study.add("1p1d", "fp16", [[]], failure=OOM, environment={})
+    row = study.row("interaction")
+    assert (row["ratio"], row["verdict"]) == ("", "")
+    assert row["note"] == "1p1d · fp16: failed at launch: out of memory"
+
+
+def test_no_interaction_between_16_bit_formats(study: Study) -> None:
+    for mode in ("default", "1p1d"):
+        for dtype in ("fp16", "bf16", "fp8"):
+            study.add(mode, dtype, [load(1)])
+    assert {row["dtype"] for row in study.compare() if row["effect"] == "interaction"} == {"fp8"}
+
+
+def test_throughput_per_gpu(study: Study) -> None:
+    """Twice the GPUs for 1.6 times the tokens: higher in all, lower for each."""
+    for mode, pace, gpus in (("default", 1.0, 1), ("1p1d", 1 / 1.6, 1)):
+        study.add(mode, "fp16", [load(i, pace) for i in (1, 2, 3)], gpus=gpus)
+    total = study.row(metric="output_throughput", stat="value")
+    each = study.row(metric="output_throughput_per_device", stat="value")
+    assert float(each["value"]) == pytest.approx(float(total["value"]) / 2)
+    assert float(each["base_value"]) == pytest.approx(float(total["base_value"]))
+    assert float(each["ratio"]) == pytest.approx(float(total["ratio"]) / 2)
+    assert (total["verdict"], each["verdict"]) == ("higher", "lower")
+
+
+def test_without_gpus_both_instances_share_the_cores(study: Study) -> None:
+    study.add("default", "fp16", [load(1)])
+    study.add("1p1d", "fp16", [load(2)])
+    total, each = (study.row(metric=m, stat="value") for m in ("output_throughput", "output_throughput_per_device"))
+    assert float(each["value"]) == pytest.approx(float(total["value"]) / 2), "of two cores"
+    assert float(each["ratio"]) == pytest.approx(float(total["ratio"]))
 
 
 def test_a_p99_that_few_requests_cannot_carry_has_no_verdict(study: Study) -> None:
@@ -135,8 +242,25 @@ def test_a_p99_that_few_requests_cannot_carry_has_no_verdict(study: Study) -> No
     row = study.row(metric="e2el", stat="p99")
     assert row["ratio"]
     assert (row["verdict"], row["ci_low"]) == ("cannot tell", "")
-    assert "36 values cannot carry a p99" in row["note"]
-    assert study.row(metric="itl", stat="p99")["verdict"] == "higher", "36 requests have 2268 gaps"
+    assert "12 values in a launch cannot carry a p99" in row["note"]
+    assert row["more_repeats"] == "", "more requests are wanted, not more launches"
+
+
+def test_a_p99_wants_five_launches(study: Study) -> None:
+    """12 requests have 756 gaps: enough values, but a rare stall may show in three launches of three by chance."""
+    study.add("default", "fp16", [load(i, measured=12) for i in range(5)])
+    cell = study.add("default", "fp8", [load(i, 2.0, measured=12) for i in range(5)])
+    assert study.row(metric="itl", stat="p99")["verdict"] == "higher"
+    rewrite(
+        cell,
+        lambda content: content["points"][0].update(
+            repeats=[1, 2, 3], per_launch=content["points"][0]["per_launch"][:3]
+        ),
+    )
+    row = study.row(metric="itl", stat="p99")
+    assert (row["verdict"], row["ci_low"], row["more_repeats"]) == ("cannot tell", "", "2")
+    assert "3 launches cannot carry the interval of a p99: 5 can" in row["note"]
+    assert study.row(metric="itl", stat="p90")["verdict"] == "higher"
 
 
 @pytest.mark.parametrize(
@@ -187,6 +311,50 @@ def test_other_surroundings_are_refused_by_name(study: Study, change: Mapping[st
     assert words in row["note"]
 
 
+def busy_checks(state: str) -> dict[str, Any]:
+    return {"trace": [check(CHECK, state)]}
+
+
+@pytest.mark.parametrize(
+    ("cell", "base", "compared"),
+    [
+        ("passed", "suspect", False),
+        ("suspect", "suspect", True),
+        ("passed", "passed", True),
+        ("unknown", "passed", False),
+    ],
+)
+def test_an_idle_and_a_busy_host_are_not_compared(study: Study, cell: str, base: str, compared: bool) -> None:
+    study.add("default", "fp16", [load(1)], checks=busy_checks(base))
+    study.add("default", "fp8", [load(2)], checks=busy_checks(cell))
+    row = study.row()
+    assert bool(row["ratio"]) is compared
+    assert ("host load: " in row["note"]) is not compared
+
+
+def test_one_launch_on_a_busy_host_makes_the_cell_a_busy_one(study: Study) -> None:
+    study.add("default", "fp16", [load(1)], checks=busy_checks("passed"))
+    cell = study.add("default", "fp8", [load(2), load(3)], checks=busy_checks("passed"))
+    rewrite(cell, lambda content: content["trials"][0]["checks"][-1].update(state="suspect"))
+    assert study.row()["note"].startswith("not comparable: host load: busy in 1 of 2 launches / idle")
+
+
+@pytest.mark.parametrize(("share", "compared"), [(0.05, True), (0.5, False)])
+def test_without_a_trace_the_look_before_the_launch_counts(study: Study, share: float, compared: bool) -> None:
+    study.add("default", "fp16", [load(1)], environment={**ENVIRONMENT, "foreign_cpu_share": 0.0})
+    study.add("default", "fp8", [load(2)], environment={**ENVIRONMENT, "foreign_cpu_share": share})
+    assert bool(study.row()["ratio"]) is compared
+
+
+def test_the_check_of_the_host_has_the_name_that_is_looked_for() -> None:
+    """It is made by another module, under a name of its own."""
+    sample = {"source": "psutil", "device": "cpu0", "kind": "core", "stage": "load", "took_s": 0.001, "util": 0.5}
+    unknown = dict.fromkeys(("mem_bytes", "power_w", "energy_j"))
+    frame = pd.DataFrame([{**sample, **unknown, "t_s": t_s} for t_s in (0.0, 0.1)])
+    checks = check_trace(frame, [], {"environment": {"foreign_cpu_share": 0.5}, "bindings": []})
+    assert [found.state for found in checks if found.name == CHECK] == ["suspect"]
+
+
 def test_more_gpus_of_the_same_kind_are_comparable(study: Study) -> None:
     gpu = {"name": "NVIDIA H200", "memory_bytes": 1, "driver": "570.1"}
     study.add("default", "fp16", [load(1)], environment={**ENVIRONMENT, "gpus": [gpu]})
@@ -200,6 +368,38 @@ def test_other_settings_outside_the_compared_factor_are_refused(study: Study) ->
     study.add("default", "fp8", [load(2)], config={"model": model})
     assert "model.load_format: dummy / auto" in study.row()["note"]
     assert study.row()["ratio"] == ""
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "words"),
+    [
+        ("mode", {"args": {"max-num-seqs": 8}}, "mode.args.max-num-seqs: 8 / unknown"),
+        ("engine", {"token_budget": 512}, "engine.token_budget: 512 / 2048"),
+        ("limits", {"warmup_rounds": 9}, "limits.warmup_rounds: 9 / unknown"),
+        ("workload", {"output_tokens": 32}, "workload.output_tokens: 32 / 16"),
+    ],
+)
+def test_within_a_mode_only_the_dtype_may_differ(
+    study: Study, section: str, change: dict[str, Any], words: str
+) -> None:
+    config = config_of("default", "fp8")
+    study.add("default", "fp16", [load(1)])
+    study.add("default", "fp8", [load(2)], config={section: {**config[section], **change}})
+    assert study.row("dtype")["note"] == f"not comparable: {words}"
+    assert bool(study.row("baseline")["ratio"]) is (section == "mode"), "there the mode may differ too"
+
+
+def test_other_time_limits_do_not_matter(study: Study) -> None:
+    study.add("default", "fp16", [load(1)])
+    study.add("default", "fp8", [load(2)], config={"limits": {"launch_timeout_s": 60}})
+    assert study.row()["ratio"]
+
+
+def test_interaction_is_refused_for_any_of_its_cells(study: Study) -> None:
+    square(study, (1, 1.1, 2, 2.6), launches=1)
+    study.add("1p1d", "fp16", [load(1)], environment={**ENVIRONMENT, "cores": 64})
+    del study.cells[2]
+    assert study.row("interaction")["note"] == "not comparable: cores: 64 / 2; cores: 2 / 64"
 
 
 def test_failed_and_invalid_cells_have_no_ratio_but_a_reason(study: Study) -> None:
@@ -266,7 +466,36 @@ def test_a_missing_repeat_is_left_out_of_the_interval(study: Study) -> None:
     study.add("default", "fp8", [load(i, 1.2) for i in (5, 6, 7)])
     row = study.row()
     assert (row["launches"], row["base_launches"], row["verdict"]) == ("3", "4", "higher")
-    assert "interval from 3 repeats in common" in row["note"]
+    assert "from 3 repeats in common" in row["note"]
+
+
+def test_repeats_that_have_nothing_in_common(study: Study) -> None:
+    """Cells of which other launches failed are not paired: the values are divided, and nothing is decided."""
+    base = study.add("default", "fp16", [load(i) for i in (1, 2, 3)])
+    study.add("default", "fp8", [load(i, 1.2) for i in (4, 5, 6)])
+    rewrite(base, lambda content: content["points"][0].update(repeats=[4, 5, 6]))
+    row = study.row()
+    assert float(row["ratio"]) == pytest.approx(float(row["value"]) / float(row["base_value"]))
+    assert (row["verdict"], row["ci_low"]) == ("not decided: too few launches of the same repeat", "")
+
+
+def test_a_launch_that_measured_nothing_counts_for_nothing(study: Study) -> None:
+    """A load that was never full has no throughput, while its latencies are known."""
+    study.add("default", "fp16", [load(i) for i in (1, 2, 3)])
+    cell = study.add("default", "fp8", [load(i, 1.2) for i in (4, 5, 6)])
+    rewrite(cell, lambda content: content["points"][0]["per_launch"][1]["output_throughput"].update(value=None))
+    row = study.row(metric="output_throughput", stat="value")
+    assert (row["launches"], row["base_launches"], row["verdict"]) == ("2", "3", "not decided: two launches")
+    assert study.row()["verdict"] == "higher"
+
+
+def test_a_zero_in_one_launch_leaves_no_interval(study: Study) -> None:
+    base = study.add("default", "fp16", [load(i) for i in (1, 2, 3)])
+    study.add("default", "fp8", [load(i, 1.2) for i in (4, 5, 6)])
+    rewrite(base, lambda content: content["points"][0]["per_launch"][1]["tpot"].update(mean=0.0))
+    row = study.row()
+    assert float(row["ratio"]) == pytest.approx(float(row["value"]) / float(row["base_value"]))
+    assert (row["verdict"], row["ci_low"]) == ("cannot tell", "")
 
 
 def test_nothing_infinite_or_not_a_number_is_written(study: Study) -> None:

@@ -1,7 +1,8 @@
 """All numbers of a study in one long table: results/summary.csv and results/summary.parquet.
 
 One row per workload, mode, dtype, load level, metric and statistic. What is not known has no row: an empty cell would
-be read as 0 by some program down the line. Latencies are in ms, throughput in tok/s and req/s.
+be read as 0 by some program down the line. Latencies are in ms, throughput in tok/s and req/s, and
+in tok/s/GPU (without GPUs: tok/s/core).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from pdkv.artifacts import read_json, write_parquet, write_text
 from pdkv.csv_table import tidy, to_csv
+from pdkv.hardware_units import PER_DEVICE, hardware_units, throughput_per_device
 from pdkv.load_level import load_label
 from pdkv.metrics import LATENCIES, THROUGHPUTS
 from pdkv.stats import STATS
@@ -37,7 +39,7 @@ def summary_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
     """The rows of one cell. Failed and invalid launches are in none of them."""
     identity = {key: cell[key] for key in ("workload", "mode", "dtype")}
     for point in cell["points"]:
-        for row in _point_rows(point["metrics"]):
+        for row in (*_point_rows(point["metrics"]), *_per_device_rows(cell, point["metrics"]["output_throughput"])):
             yield {**identity, "concurrency": load_label(point), **row}
     for row in (*_capacity_rows(cell), *_stage_rows(cell)):
         yield {**identity, "concurrency": "", **row}
@@ -66,6 +68,13 @@ def _point_rows(metrics: Mapping[str, Any]) -> Iterator[Row]:
                 "unit": found["unit"],
                 "n": found["n"],
             }
+
+
+def _per_device_rows(cell: Mapping[str, Any], throughput: Mapping[str, Any]) -> Iterator[Row]:
+    value, units = throughput_per_device(cell, throughput["value"]), hardware_units(cell)
+    if value is not None and units is not None:
+        unit = f"{throughput['unit']}/{units[1]}"
+        yield {"metric": PER_DEVICE, "stat": "value", "value": tidy(value), "unit": unit, "n": throughput["n"]}
 
 
 def _capacity_rows(cell: Mapping[str, Any]) -> Iterator[Row]:

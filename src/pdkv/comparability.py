@@ -1,12 +1,12 @@
 """Which facts about the surroundings of a measurement must agree before two numbers may be compared."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 _ENVIRONMENT = ("host_cpu", "cores", "cuda_driver")
 _ENGINE = ("vllm", "torch", "transformers")  # router and connector belong to the mode
-# What a study sets for all cells alike. Mode and dtype are what is compared; limits do not touch a request.
-_CONFIG = ("workload", "model", "engine", "seed")
+# When to give up does not touch a request that was answered.
+_WITHOUT_EFFECT = ("limits.launch_timeout_s", "limits.request_timeout_s")
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,22 +24,23 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def config_facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a cell's config slice that are not compared and so must agree, flat: ``{"model.name": …}``."""
-    facts: dict[str, Any] = {}
-    for section in _CONFIG:
-        content = config.get(section)
-        if isinstance(content, Mapping):
-            facts |= {f"{section}.{key}": value for key, value in content.items()}
-        else:
-            facts[section] = content
-    return facts
+def config_facts(config: Mapping[str, Any], factors: Collection[str]) -> dict[str, Any]:
+    """A cell's config slice without the compared ``factors`` (``mode``, ``dtype``), flat: ``{"model.name": …}``."""
+    facts = _flatten("", {key: value for key, value in config.items() if key not in factors})
+    return {key: value for key, value in facts.items() if key not in _WITHOUT_EFFECT}
 
 
 def differing_facts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """``"engine.vllm: 0.32.0 / 0.33.0"`` for each fact that is not the same in both; known and unknown differ."""
     keys = [*one, *(key for key in other if key not in one)]
     return [f"{key}: {_show(one.get(key))} / {_show(other.get(key))}" for key in keys if one.get(key) != other.get(key)]
+
+
+def _flatten(prefix: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for key, value in content.items():
+        facts |= _flatten(f"{prefix}{key}.", value) if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return facts
 
 
 def _show(value: Any) -> str:

@@ -1,211 +1,153 @@
 """Cells against each other -> results/comparisons.csv: ratio, interval and verdict, or why there is none.
 
-Values are in the units of summary.csv. A ratio needs two valid cells measured in the same surroundings, an interval
-and a verdict at least three launches of both.
+Values are in the units of summary.csv. Ratios are taken within a repeat, of launches that were measured close in time
+and with the same prompts; their geometric mean is the ratio of a row. It needs valid cells measured in the same
+surroundings, an interval and a verdict at least three launches of each.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pdkv.aggregate import CAPACITIES, capacity_of
 from pdkv.artifacts import read_json, write_text
-from pdkv.cell_pairs import Pair, pair_cells, refusal_of, same_configuration
+from pdkv.cell_pairs import Pair, Side, pair_cells, refusal_of, same_configuration
+from pdkv.compared_numbers import CAPACITY_QUANTITIES, QUANTITIES, ByRepeat, CapacityNumbers, Numbers, PointNumbers
 from pdkv.csv_table import tidy, to_csv
-from pdkv.left_out import Summaries, summaries_without_each
 from pdkv.load_level import load_label
-from pdkv.metrics import LATENCIES, THROUGHPUTS
-from pdkv.verdicts import MIN_LAUNCHES, RatioEstimate, decide, estimate_ratio, holm, repeats_to_decide
+from pdkv.verdict_families import Comparison, Row, decide_families
+from pdkv.verdicts import MARGIN, MIN_LAUNCHES, MIN_LAUNCHES_P99, estimate_ratio, geometric_mean
 
 COLUMNS = (
     "workload", "concurrency", "metric", "stat", "effect", "mode", "dtype", "base_mode", "base_dtype", "value",
-    "base_value", "ratio", "ci_low", "ci_high", "verdict", "launches", "base_launches", "note",
+    "base_value", "ratio", "ci_low", "ci_high", "verdict", "launches", "base_launches", "more_repeats", "note",
 )  # fmt: skip
-LATENCY_STATS = ("mean", "median", "p90", "p99")
-QUANTITIES = (
-    *((metric, stat) for metric in LATENCIES for stat in LATENCY_STATS),
-    *((name, "value") for name in THROUGHPUTS),
-)
 
-_RAN = ("valid", "suspect")
 _FEW = {1: "one launch", 2: "two launches"}
 
-Row = dict[str, Any]
-Folders = Mapping[int, Path]
-LeftOut = Callable[[int, int, tuple[int, ...]], list[Summaries]]
+NumbersOf = Mapping[int, Numbers]  # by id() of a content of cell.json
 
 
-def compare(cells: Sequence[Path], baseline: Sequence[str], output: Path) -> None:
-    """Write the effects between the named cell.json files; ``baseline`` is (mode, dtype).
+def compare(cells: Sequence[Path], baseline: Sequence[str], output: Path, margin: float = MARGIN) -> None:
+    """Write the effects between the named cell.json files.
 
-    Requests are read from the folders ``r{repeat}`` beside each cell.json.
+    ``baseline`` is (mode, dtype); differences up to ``margin`` (0.02: 2%) do not matter.
     """
-    contents = [read_json(path, "cell/1") for path in cells]
-    folders = {id(content): path.parent for content, path in zip(contents, cells, strict=True)}
     mode, dtype = baseline
-    write_text(output, to_csv(COLUMNS, comparison_rows(contents, folders, mode, dtype)))
+    rows = comparison_rows([read_json(path, "cell/1") for path in cells], mode, dtype, margin)
+    write_text(output, to_csv(COLUMNS, rows))
 
 
-def comparison_rows(contents: Sequence[Mapping[str, Any]], folders: Folders, mode: str, dtype: str) -> list[Row]:
-    """The rows of comparisons.csv. ``folders`` gives the folder of a content of cell.json by its ``id()``."""
-    points = {(id(cell), point["point"]): point for cell in contents for point in cell["points"]}
-
-    @cache
-    def left_out(cell: int, point: int, blocks: tuple[int, ...]) -> list[Summaries]:
-        return summaries_without_each(folders[cell], points[cell, point], blocks)
-
-    rows: list[Row] = []
-    for pair in pair_cells(contents, mode, dtype):
+def comparison_rows(cells: Sequence[Mapping[str, Any]], mode: str, dtype: str, margin: float = MARGIN) -> list[Row]:
+    """The rows of comparisons.csv. ``cells`` are contents of cell.json, ``mode`` and ``dtype`` the baseline's."""
+    points = {(id(cell), point["point"]): PointNumbers(cell, point) for cell in cells for point in cell["points"]}
+    capacities: NumbersOf = {id(cell): CapacityNumbers(cell) for cell in cells}
+    comparisons: list[Comparison] = []
+    for pair in pair_cells(cells, mode, dtype):
         refusal = refusal_of(pair)
-        rows += [row for point in _planned_points(pair.cell) for row in _point_rows(pair, point, refusal, left_out)]
-        rows += [_capacity_row(pair, metric, refusal) for metric in CAPACITIES]
-    _decide_families(rows)
-    return rows
+        for index, planned in enumerate(pair.side.cell["config"]["workload"]["points"]):
+            level = {cell: numbers for (cell, point), numbers in points.items() if point == index}
+            why = refusal or _why_not_measured(pair, index)
+            comparisons += _compare_at(load_label(planned), pair, QUANTITIES, level, why)
+        comparisons += _compare_at("", pair, CAPACITY_QUANTITIES, capacities, refusal)
+    decide_families(comparisons, margin)
+    return [comparison.finished() for comparison in comparisons]
 
 
-def _planned_points(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The load levels that were asked for: a failed cell has measured none of them."""
-    return [{"point": index, **point} for index, point in enumerate(cell["config"]["workload"]["points"])]
+def _compare_at(
+    load: str, pair: Pair, quantities: Sequence[tuple[str, str]], numbers: NumbersOf, refusal: str | None
+) -> Iterator[Comparison]:
+    """All numbers of a pair at one load level, or without one."""
+    for metric, stat in quantities:
+        row = _row(load, pair, metric, stat)
+        row["value"], row["base_value"] = (_value(side, numbers, metric, stat) for side in (pair.side, pair.base))
+        comparison = Comparison(row)
+        if refusal:
+            comparison.notes.append(refusal)
+        else:
+            _set_ratio(comparison, pair, numbers)
+            comparison.notes += _remarks(pair)
+        yield comparison
 
 
-def _point_rows(pair: Pair, planned: Mapping[str, Any], refusal: str | None, left_out: LeftOut) -> Iterator[Row]:
-    index = planned["point"]
-    cell, base = (_measured_point(content, index) for content in (pair.cell, pair.base))
-    refusal = refusal or _why_not_measured(pair, (cell, base))
-    for metric, stat in QUANTITIES:
-        row = _row(pair, load_label(planned), metric, stat)
-        scale = 1e3 if metric in LATENCIES else 1.0
-        row["value"], row["base_value"] = (_scaled(point, metric, stat, scale) for point in (cell, base))
-        if refusal or cell is None or base is None:
-            yield row | {"note": refusal or ""}
-            continue
-        row["launches"], row["base_launches"] = cell["launches"], base["launches"]
-        blocks = tuple(sorted(set(cell["repeats"]) & set(base["repeats"])))
-        _set_ratio(row)
-        row["_weak"] = _weakness(stat, cell["metrics"][metric], base["metrics"][metric])
-        if row["ratio"] and not row["_weak"] and len(blocks) >= MIN_LAUNCHES:
-            sides = [left_out(id(content), index, blocks) for content in (pair.cell, pair.base)]
-            values = [(one[metric][stat], other[metric][stat]) for one, other in zip(*sides, strict=True)]
-            row["_estimate"] = _estimate(row["ratio"], values)
-        _finish(row, pair, blocks)
-        yield row
+def _row(load: str, pair: Pair, metric: str, stat: str) -> Row:
+    names = {key: pair.side.cell[key] for key in ("workload", "mode", "dtype")}
+    bases = {"base_mode": pair.base.cell["mode"], "base_dtype": pair.base_dtype}
+    quantity = {"concurrency": load, "metric": metric, "stat": stat, "effect": pair.effect}
+    return {**dict.fromkeys(COLUMNS), **names, **bases, **quantity}
 
 
-def _weakness(stat: str, cell: Mapping[str, Any], base: Mapping[str, Any]) -> str | None:
-    """Why a statistic has a value but no interval."""
-    if stat != "p99" or (cell["p99_supported"] and base["p99_supported"]):
-        return None
-    return f"{min(cell['n'], base['n'])} values cannot carry a p99"
-
-
-def _capacity_row(pair: Pair, metric: str, refusal: str | None) -> Row:
-    """What a cell can hold at a time: nothing of the load is in it, so it stands without a load level."""
-    row = _row(pair, "", metric, "value")
-    cell, base = _capacities(pair.cell, metric), _capacities(pair.base, metric)
-    row["value"], row["base_value"] = _mean(list(cell.values())), _mean(list(base.values()))
-    if refusal:
-        return row | {"note": refusal}
-    row["launches"], row["base_launches"] = len(cell), len(base)
-    blocks = tuple(sorted(set(cell) & set(base)))
-    _set_ratio(row)
-    if row["ratio"] and len(blocks) >= MIN_LAUNCHES:
-        values = [tuple(_mean([found[b] for b in blocks if b != block]) for found in (cell, base)) for block in blocks]
-        row["_estimate"] = _estimate(row["ratio"], values)
-    _finish(row, pair, blocks)
-    return row
-
-
-def _capacities(cell: Mapping[str, Any], metric: str) -> dict[int, float]:
-    """By repeat, of the launches that ran and say it."""
-    by_repeat = {trial["repeat"]: capacity_of(trial, metric) for trial in cell["trials"] if trial["state"] in _RAN}
-    return {repeat: value for repeat, value in by_repeat.items() if value is not None}
-
-
-def _row(pair: Pair, load: str, metric: str, stat: str) -> Row:
-    names = {key: pair.cell[key] for key in ("workload", "mode", "dtype")}
-    bases = {f"base_{key}": pair.base[key] for key in ("mode", "dtype")}
-    row: Row = dict.fromkeys((*COLUMNS, "_estimate", "_weak"))
-    return (
-        row | names | bases | {"concurrency": load, "metric": metric, "stat": stat, "effect": pair.effect, "note": ""}
-    )
-
-
-def _measured_point(cell: Mapping[str, Any], index: int) -> Mapping[str, Any] | None:
-    return next((point for point in cell["points"] if point["point"] == index), None)
-
-
-def _why_not_measured(pair: Pair, points: Sequence[Mapping[str, Any] | None]) -> str | None:
-    for content, point in zip((pair.cell, pair.base), points, strict=True):
+def _why_not_measured(pair: Pair, index: int) -> str | None:
+    for cell in pair.cells:
+        point = next((point for point in cell["points"] if point["point"] == index), None)
         if point is None:
-            return f"{content['label']}: not measured at this load"
+            return f"{cell['label']}: not measured at this load"
         if not point["launches"]:
-            return f"{content['label']}: {point['excluded'][0]['reason']}"
+            return f"{cell['label']}: {point['excluded'][0]['reason']}"
     return None
 
 
-def _scaled(point: Mapping[str, Any] | None, metric: str, stat: str, scale: float) -> float | None:
-    value = point["metrics"][metric][stat] if point else None
-    return None if value is None else tidy(value * scale)
+def _value(side: Side, numbers: NumbersOf, metric: str, stat: str) -> float | None:
+    """A cell's number or, in an interaction, the quotient of two."""
+    found = [numbers[id(cell)].value(metric, stat) if id(cell) in numbers else None for cell in side.cells]
+    quotient = _quotient(found)
+    return None if quotient is None else tidy(quotient)
 
 
-def _set_ratio(row: Row) -> None:
+def _quotient(values: Sequence[float | None]) -> float | None:
+    """The first by the second, where there is one; ``None`` where one is missing or the second is 0."""
+    first, *rest = values
+    if first is None or not all(rest):
+        return None
+    return first / rest[0] if rest and rest[0] else first
+
+
+def _set_ratio(comparison: Comparison, pair: Pair, numbers: NumbersOf) -> None:
+    """The ratio of both sides, its estimate or why there is none."""
+    row = comparison.row
+    by_repeat = [
+        [numbers[id(cell)].by_repeat(row["metric"], row["stat"]) for cell in side.cells]
+        for side in (pair.side, pair.base)
+    ]
+    row["launches"], row["base_launches"] = (min(map(len, cells)) for cells in by_repeat)
+    if (why := _why_no_ratio(row)) is not None:
+        comparison.notes.append(why)
+        return
+    ratios = _ratios_in_common(by_repeat)
+    # Without a repeat in common, or with a 0 in one of them, the values shown are all there is to divide.
+    usable = [ratio for ratio in ratios if ratio]
+    complete = bool(ratios) and len(usable) == len(ratios)
+    row["ratio"] = tidy(geometric_mean(usable) if complete else row["value"] / row["base_value"])
+    weak = [why for cell in pair.cells if (why := numbers[id(cell)].weakness(row["metric"], row["stat"]))]
+    comparison.notes += weak[:1]
+    if len(ratios) < MIN_LAUNCHES:
+        launches = min(row["launches"], row["base_launches"])
+        row["verdict"] = f"not decided: {_FEW.get(launches, 'too few launches of the same repeat')}"
+    elif weak or not complete:
+        row["verdict"] = "cannot tell"
+    elif row["stat"] == "p99" and len(ratios) < MIN_LAUNCHES_P99:
+        row["verdict"], row["more_repeats"] = "cannot tell", str(MIN_LAUNCHES_P99 - len(ratios))
+        comparison.notes.append(f"{len(ratios)} launches cannot carry the interval of a p99: {MIN_LAUNCHES_P99} can")
+    else:
+        comparison.estimate = estimate_ratio(usable)
+    if 0 < len(ratios) < max(len(cell) for cells in by_repeat for cell in cells):
+        comparison.notes.append(f"from {len(ratios)} repeats in common")
+
+
+def _ratios_in_common(by_repeat: Sequence[Sequence[ByRepeat]]) -> list[float | None]:
+    """The ratio of both sides in each repeat that all cells have; ``None`` where one divides by 0."""
+    repeats = set.intersection(*(set(cell) for cells in by_repeat for cell in cells))
+    return [
+        _quotient([_quotient([cell[repeat] for cell in cells]) for cells in by_repeat]) for repeat in sorted(repeats)
+    ]
+
+
+def _why_no_ratio(row: Row) -> str | None:
     value, base = row["value"], row["base_value"]
     if value is None or base is None:
-        row["note"] = "no value" if value is None else "the base has no value"
-    elif base == 0:
-        row["note"] = f"the base is 0, the difference {value:+g}"
-    else:
-        row["ratio"] = value / base
+        return "no value" if value is None else "the base has no value"
+    return f"the base is 0, the difference {value:+g}" if base == 0 else None
 
 
-def _estimate(ratio: float, values: Sequence[tuple[float | None, ...]]) -> RatioEstimate | None:
-    """The ratio's spread; ``None`` where a statistic is missing or 0 without one of the blocks."""
-    ratios = [value / base for value, base in values if value and base]
-    return estimate_ratio(ratio, ratios) if len(ratios) == len(values) and ratio > 0 else None
-
-
-def _finish(row: Row, pair: Pair, blocks: Sequence[int]) -> None:
-    """What can be said of a ratio without looking at the rest of its family."""
-    notes = [row["note"], row["_weak"]]
-    if same_configuration(pair):
-        notes.append("same resolved configuration")
-    notes += [f"{cell['label']} is suspect" for cell in (pair.cell, pair.base) if cell["state"] == "suspect"]
-    if row["ratio"] is not None:
-        launches = min(row["launches"], row["base_launches"])
-        if len(blocks) < MIN_LAUNCHES:
-            row["verdict"] = f"not decided: {_FEW.get(launches, 'too few launches of the same repeat')}"
-        elif row["_estimate"] is None:
-            row["verdict"] = "cannot tell"
-        elif len(blocks) < max(row["launches"], row["base_launches"]):
-            notes.append(f"interval from {len(blocks)} repeats in common")
-    row["note"] = "; ".join(note for note in notes if note)
-
-
-def _decide_families(rows: Sequence[Row]) -> None:
-    """Verdicts of all rows that have an interval. A family is one statistic under one effect: all cells, all loads."""
-    families: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        if row["_estimate"] is not None:
-            families.setdefault(tuple(row[key] for key in ("workload", "effect", "metric", "stat")), []).append(row)
-    for family in families.values():
-        for row, rejected in zip(family, holm([row["_estimate"].p for row in family]), strict=True):
-            _decide(row, row["_estimate"], rejected)
-
-
-def _decide(row: Row, estimate: RatioEstimate, rejected: bool) -> None:
-    row["ci_low"], row["ci_high"] = estimate.low, estimate.high
-    row["verdict"] = decide(estimate, rejected=rejected)
-    notes = [row["note"]]
-    if estimate.standard_error == 0:
-        notes.append(f"no spread seen in {estimate.blocks} launches")
-    if row["verdict"] == "cannot tell":
-        repeats = repeats_to_decide(estimate)
-        notes.append(
-            f"about {repeats} repeats would likely decide" if repeats else "more than 50 repeats would be needed"
-        )
-    row["note"] = "; ".join(note for note in notes if note)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _remarks(pair: Pair) -> list[str]:
+    same = ["same resolved configuration"] if same_configuration(pair) else []
+    return same + [f"{cell['label']} is suspect" for cell in pair.cells if cell["state"] == "suspect"]

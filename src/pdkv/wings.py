@@ -98,7 +98,6 @@ ANALYSING: Floors = {
     3: (
         "launch_checks",
         "launch_facts",
-        "left_out",
         "load_facts",
         "request_checks",
         "trace_checks",

@@ -1,0 +1,24 @@
+"""What a cell ran on, counted: the unit in which throughput per device is given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+PER_DEVICE = "output_throughput_per_device"
+
+
+def hardware_units(cell: Mapping[str, Any]) -> tuple[int, str] | None:
+    """``(4, "GPU")``: the GPUs of a cell, or without any the cores of the host that its trials may use.
+
+    Instances are no unit: two on half the cores each are not twice the hardware of one on all. ``None`` where it is not
+    known: a server that the user runs, a cell that never started.
+    """
+    if cell["gpus"]:
+        return int(cell["gpus"]), "GPU"
+    cores = cell["environment"].get("cores")
+    return None if cell["config"]["mode"].get("endpoint") or not cores else (int(cores), "core")
+
+
+def throughput_per_device(cell: Mapping[str, Any], output_tok_s: float | None) -> float | None:
+    """Output tokens per second and device; ``None`` where one of both is not known."""
+    units = hardware_units(cell)
+    return None if units is None or output_tok_s is None else output_tok_s / units[0]
