@@ -1,11 +1,15 @@
 """Figures: the files follow from the study, their bytes from the results; no panel shows what was not measured."""
 
 import itertools
+import json
 import os
+import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
@@ -18,6 +22,8 @@ from pdkv.errors import UserError
 from pdkv.figure_names import figure_paths
 from pdkv.figure_style import COLOURS
 from pdkv.figures import draw_figures
+from pdkv.report_model import ReportSettings
+from pdkv.report_pdf import write_pdf
 
 
 def draw(tmp_path: Path, sample: Sample | None = None) -> list[Path]:
@@ -98,6 +104,44 @@ def test_one_request_of_one_token_leaves_its_panels_empty_without_a_warning(tmp_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(draw(tmp_path, sample)) == 3
+
+
+def without_numbers(content: dict[str, Any]) -> None:
+    """Every launch is invalid: the load levels are there, no launch is in their numbers."""
+    content["state"] = "invalid"
+    for trial in content["trials"]:
+        trial["state"] = "invalid"
+    for point in content["points"]:
+        for summary in point["metrics"].values():
+            summary.update({key: 0 if key == "n" else None for key in summary if key != "unit"})
+        point.update(state="invalid", launches=0, repeats=[], per_launch=[], excluded=[{"repeat": 1, "reason": "bad"}])
+
+
+def without_metrics(content: dict[str, Any]) -> None:
+    for point in content["points"]:
+        point["metrics"] = {name: dict.fromkeys(summary) for name, summary in point["metrics"].items()}
+        point["per_launch"] = [dict.fromkeys(launch) for launch in point["per_launch"]]
+
+
+@pytest.mark.parametrize("emptied", [without_numbers, without_metrics])
+@pytest.mark.parametrize("only", [slice(None), slice(1, 2)], ids=["all cells", "one cell"])
+def test_cells_without_numbers_are_drawn_without_a_warning(
+    tmp_path: Path, emptied: Callable[[dict[str, Any]], None], only: slice
+) -> None:
+    cells = write_sample(tmp_path / "results", Sample(failed=frozenset()))
+    for path in cells[only]:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        emptied(content)
+        path.write_text(json.dumps(content), encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = draw_figures(cells, tmp_path / "results/comparisons.csv", tmp_path / "figures")
+    assert len(drawn) == 5
+    for path in drawn:
+        assert "nan" not in re.sub(r"<style.*?</style>", "", path.read_text(encoding="utf-8")).split()
+    settings = ReportSettings("A study", "en", ("default", "fp16"))
+    write_pdf(cells, tmp_path / "results/comparisons.csv", settings, tmp_path / "summary.pdf", tmp_path / "figures")
+    assert (tmp_path / "summary.pdf").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])

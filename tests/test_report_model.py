@@ -10,6 +10,7 @@ import pytest
 from sample_results import Sample, write_sample
 
 from pdkv import wings
+from pdkv.artifacts import write_json
 from pdkv.errors import UserError
 from pdkv.identical_cells import best_cells, identical_groups, noise
 from pdkv.report_blocks import Bullets, Excerpt, Figure, Paragraph, Report, Table, Value
@@ -99,9 +100,27 @@ class TestSummary:
         report = read_report(
             [c.folder / "cell.json" for c in results.cells], tmp_path / "results/comparisons.csv", SETTINGS
         )
-        sentence = next(text for text in report.said if "ran the same configuration" in text)
+        sentence = next(text for text in report.said if "ran the same configuration, and yet" in text)
         assert "default/fp16 and chunked/fp16; default/fp8 and chunked/fp8" in sentence
         assert f"mean TTFT {size * 100:.1f}%" in sentence
+
+    def test_modes_that_are_one_and_the_same_are_said_first(self, tmp_path: Path, six: Report) -> None:
+        said = "default and chunked ran the same configuration: vLLM chunks prefill by default."
+        assert six.said[1] == said
+        other = report_of(tmp_path, replace(ALL_GOOD, modes=("unchunked", "default", "1p1d")))
+        assert not any("by default" in text for text in other.said)
+
+    def test_modes_that_are_the_same_in_one_precision_only_are_not_called_the_same(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        change_cell(cells[3], lambda content: content["trials"][0]["launch"].update(identity="another"))
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        assert not any("ran the same configuration:" in text for text in report.said)
+
+    def test_gpus_of_cells_that_had_different_numbers_are_named_once(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, gpu=True))
+        assert report.subtitle.endswith(" · up to 2 × NVIDIA H200 (141 GiB)")
+        one = report_of(tmp_path, replace(ALL_GOOD, gpu=True, modes=("default",)))
+        assert one.subtitle.endswith(" · 1 × NVIDIA H200 (141 GiB)")
 
     def test_all_failed_says_that_there_are_no_numbers(self, tmp_path: Path) -> None:
         report = report_of(tmp_path, Sample(failed=EVERY_CELL))
@@ -237,14 +256,17 @@ class TestEffects:
         assert {value.under for row in found.rows for value in row} == {""}
 
     def test_what_is_missing_is_said(self, tmp_path: Path, six: Report) -> None:
-        assert "Replicas with as many" in section_text(six, "Disaggregation against the default")
+        assert "no replicas on as much hardware" in section_text(six, "Disaggregation against the default")
         alone = report_of(
             tmp_path, Sample(modes=("default",), dtypes=("fp16",), failed=frozenset(), suspect=frozenset())
         )
+        assert "Only one mode was measured: default." in section_text(alone, "Disaggregation against the default")
+        assert "Only one precision was measured: fp16." in section_text(alone, "KV-cache precision within each mode")
+        both = report_of(tmp_path, replace(ALL_GOOD, modes=("default", "chunked"), dtypes=("fp16",)))
         assert "No disaggregated mode is part of this study." in section_text(
-            alone, "Disaggregation against the default"
+            both, "Disaggregation against the default"
         )
-        assert section_text(alone, "KV-cache precision within each mode") == "The study has one precision only."
+        assert not any("usable launch" in text for report in (alone, both) for text in texts_of(report))
         assert not tables(alone, "Disaggregated")
 
 
@@ -291,12 +313,61 @@ class TestOtherSections:
     def test_trace_names_its_source_and_what_it_lacks(self, tmp_path: Path, six: Report) -> None:
         text = section_text(six, "Device traces")
         assert "the host's CPU accounting (psutil)" in text
-        assert "memory utilisation, power (not available on this host)" in text
+        assert text.count("Not available") == 1
+        assert text.endswith("(psutil): memory utilisation, power, energy.")
         on_gpu = report_of(tmp_path, Sample(gpu=True))
+        assert "psutil" not in section_text(on_gpu, "Device traces")
+        assert "Not available" not in section_text(on_gpu, "Device traces")
         assert "NVML" in section_text(on_gpu, "Device traces")
         assert "only every 1 s" in section_text(on_gpu, "Device traces")
         assert "Power, mean" in [column.title for column in table(on_gpu, "Activity").columns]
         assert "Power, mean" not in [column.title for column in table(six, "Activity").columns]
+
+    def test_what_a_gpu_lacks_is_said_with_its_reason(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", replace(ALL_GOOD, gpu=True))
+        of_cores = {"devices": ["cpu0"], "fields": ["mem_util", "temp_c"], "reason": "cores have none"}
+        of_gpu = {"devices": ["GPU-0"], "fields": ["power_w", "temp_c"], "reason": "Not Supported"}
+        for path in cells:
+            change_cell(path, lambda content: content["trials"][0]["trace"].update(missing=[of_cores, of_gpu]))
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        text = section_text(report, "Device traces")
+        assert text.endswith("Not available from NVML (GPU counters): power (Not Supported).")
+
+    def test_the_model_has_its_name_and_its_weights_are_told(self, six: Report) -> None:
+        values = {row[0].text: row[1].text for row in table(six, "Hardware, software").rows}
+        assert values["Model"] == "SmolLM2-135M-Instruct (bundled)"
+        assert values["Load format"] == "auto (the model's own weights)"
+
+    @pytest.mark.parametrize(
+        ("config", "command"),
+        [
+            (None, "snakemake --cores 1 reports/summary.pdf"),
+            ("config/config.yaml", "snakemake --cores 1 reports/summary.pdf"),
+            ("config/smoke.yaml", "snakemake --cores 1 reports/summary.pdf --configfile config/smoke.yaml"),
+            ("my study.yaml", "snakemake --cores 1 reports/summary.pdf --configfile 'my study.yaml'"),
+        ],
+    )
+    def test_the_command_names_the_config(self, tmp_path: Path, config: str | None, command: str) -> None:
+        report = report_of(tmp_path, settings=replace(SETTINGS, config=config))
+        section = next(each for each in report.sections if each.title == "How to reproduce")
+        assert [block.text for block in section.blocks if isinstance(block, Excerpt)] == [command]
+
+    def test_gaps_between_launches_are_added_to_the_overhead(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        paths = [path.parent / "r1" / "stages.json" for path in cells]
+        # 6 launches of 84 s, 6 s apart, the last on another day.
+        starts = [90.0 * number for number in range(5)] + [90_000.0]
+        for path, start_s in zip(paths, starts, strict=True):
+            clocks = {"monotonic_s": 1000.0, "unix_s": 5000.0 + start_s}
+            write_json(path, "stages/1", {"clock": clocks, "wall": {"start_s": 1000.0, "end_s": 1084.0}})
+        text = section_text(read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS), "Stage times")
+        assert "24 s in 4 of them" in text
+        assert "With them, 8.0% of 8 min 48 s went neither" in text  # (6 x 3 + 24) / (6 x 84 + 24)
+        clocks = {"monotonic_s": 1000.0, "unix_s": 5040.0}  # beside the first
+        write_json(paths[5], "stages/1", {"clock": clocks, "wall": {"start_s": 1000.0, "end_s": 1084.0}})
+        text = section_text(read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS), "Stage times")
+        assert "side by side" in text
+        assert "With them" not in text
 
     def test_figures_of_cells_without_data_are_replaced_by_a_sentence(self, tmp_path: Path) -> None:
         report = report_of(tmp_path, Sample(failed=EVERY_CELL))
@@ -363,6 +434,10 @@ class TestExtremes:
 
 
 class TestSettings:
+    def test_the_config_comes_with_them(self) -> None:
+        text = '{"title": "T", "language": "en", "baseline": {"mode": "a", "dtype": "b"}, "config": "c.yaml"}'
+        assert ReportSettings.from_json(text).config == "c.yaml"
+
     def test_round_trip(self) -> None:
         text = '{"title": "T", "language": "en", "baseline": {"mode": "default", "dtype": "fp16"}}'
         assert ReportSettings.from_json(text) == ReportSettings("T", "en", ("default", "fp16"))

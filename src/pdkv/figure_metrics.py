@@ -38,9 +38,12 @@ def draw_metrics(cells: Sequence[Cell], index: int, values: Values, style: Style
     for row, cell in enumerate(shown):
         _draw_launches(panels[-1], row, cell, index, style)
     _finish(panels[-1], say("metric.output_throughput.short"), say("unit.tok_s"))
-    panels[-1].set_xlim(
-        0, 1.15 * (panels[-1].dataLim.x1 or 1.0)
-    )  # without a spread to judge it by, a difference must not look larger than it is
+    # Without a spread to judge it by, a difference must not look larger than it is: the axis begins at 0.
+    highest = max((cell.value(index, THROUGHPUT, "value") or 0.0 for cell in shown), default=0.0)
+    if highest > 0:
+        panels[-1].set_xlim(0, 1.15 * max(highest, panels[-1].dataLim.x1))
+    else:
+        mark_empty(panels[-1], say)
     first = panels[0]
     first.set_yticks(
         range(len(shown)), [cell.name + ("" if cell.state == "valid" else f" ({cell.state})") for cell in shown]

@@ -36,8 +36,19 @@ def uses_random_weights(results: StudyResults) -> bool:
 
 def gpu_names(environment: dict[str, Any]) -> str:
     """``2 × NVIDIA H200 (141 GiB)`` for the GPUs of a host; empty without any."""
-    kinds = Counter((gpu.get("name") or "GPU", gpu.get("memory_bytes")) for gpu in environment.get("gpus") or [])
-    return ", ".join(f"{count} × {name} ({format_bytes(memory)})" for (name, memory), count in kinds.items())
+    return ", ".join(f"{count} × {kind}" for kind, count in gpu_counts(environment).items())
+
+
+def gpu_counts(environment: dict[str, Any]) -> Counter[str]:
+    """How many GPUs of each kind, ``NVIDIA H200 (141 GiB)``."""
+    gpus = environment.get("gpus") or []
+    return Counter(f"{gpu.get('name') or 'GPU'} ({format_bytes(gpu.get('memory_bytes'))})" for gpu in gpus)
+
+
+def model_name(cell: Cell, say: Wording) -> str:
+    """The model as a reader knows it; empty where it is not recorded."""
+    name = str((cell.config.get("model") or {}).get("name") or "")
+    return say("model.bundled") if name == "bundled" else name
 
 
 def _setup_table(results: StudyResults, say: Wording) -> Table:
@@ -72,6 +83,11 @@ def _from_config(part: str, key: str) -> Callable[[Cell, Wording], str]:
     return read
 
 
+def _load_format(cell: Cell, say: Wording) -> str:
+    found = str((cell.config.get("model") or {}).get("load_format") or "")
+    return say(f"load_format.{found}") if say.has(f"load_format.{found}") else found
+
+
 def _driver(cell: Cell, _: Wording) -> str:
     return next(
         (str(gpu["driver"]) for gpu in (cell.content.get("environment") or {}).get("gpus") or [] if gpu.get("driver")),
@@ -80,8 +96,8 @@ def _driver(cell: Cell, _: Wording) -> str:
 
 
 _SETUP: dict[str, Callable[[Cell, Wording], str]] = {
-    "model": _from_config("model", "name"),
-    "load_format": _from_config("model", "load_format"),
+    "model": model_name,
+    "load_format": _load_format,
     "engine": _from_config("engine", "kind"),
     "vllm": _from_engine("vllm"),
     "torch": _from_engine("torch"),

@@ -24,10 +24,16 @@ def describe_disaggregation(results: StudyResults, say: Wording) -> list[Section
     """PD against one instance, against replicas on equal hardware, and the other modes."""
     split = [cell for cell in results.cells if cell.disaggregated]
     others = [cell for cell in results.cells if not cell.disaggregated]
-    blocks: list[Block] = []
-    blocks += _effect_block(results, "mode", split, "effects.pd", say) if split else [Paragraph(say("effects.no_pd"))]
-    if split:
+    if len(results.modes) == 1:
+        blocks: list[Block] = [Paragraph(say("effects.one_mode", mode=results.modes[0]))]
+    elif not split:
+        blocks = [Paragraph(say("effects.no_pd"))]
+    else:
+        blocks = _effect_block(results, "mode", split, "effects.pd", say)
+    if split and any(is_replicated(cell) for cell in results.cells):
         blocks += _effect_block(results, "hardware", split, "effects.hardware", say)
+    elif split and len(results.modes) > 1:
+        blocks.append(Paragraph(say("effects.hardware.absent")))
     if any(_rows(results, "mode", others, say)):
         blocks += _effect_block(results, "mode", others, "effects.other_modes", say)
     return [
@@ -39,10 +45,15 @@ def describe_disaggregation(results: StudyResults, say: Wording) -> list[Section
 def describe_precision(results: StudyResults, say: Wording) -> list[Section]:
     """KV precision within each mode."""
     if len(results.dtypes) == 1:
-        blocks: list[Block] = [Paragraph(say("effects.dtype.single"))]
+        blocks: list[Block] = [Paragraph(say("effects.one_dtype", dtype=results.dtypes[0]))]
     else:
         blocks = _effect_block(results, "dtype", results.cells, "effects.dtype", say)
     return [Section(say("effects.dtype_title"), tuple(blocks))]
+
+
+def is_replicated(cell: Cell) -> bool:
+    """Whether undivided instances stood side by side behind a router."""
+    return not cell.disaggregated and ((cell.config.get("mode") or {}).get("replicas") or 0) > 1
 
 
 def headline(metric: str, stat: str, say: Wording) -> str:

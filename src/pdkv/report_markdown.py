@@ -12,7 +12,8 @@ from pdkv.wording import Wording
 
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # An underscore or tilde within a word is no markup in GitHub's Markdown, and names read better without backslashes.
-_MARKUP = re.compile(r"[\\`*\[\]|$]|(?<!\w)_|_(?!\w)|~")
+# A bracket is one only where a link, a footnote or a task's box could begin: intervals read better without.
+_MARKUP = re.compile(r"[\\`*|$]|^\[|\[(?=\^)|\](?=[(\[:])|(?<!\w)_|_(?!\w)|~")
 # What begins a list, a heading or an underline of one.
 _LINE_START = re.compile(r"^([-+](?=\s|$)|#|=|--|\d+(?=[.)](?:\s|$)))")
 

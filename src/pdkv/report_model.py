@@ -22,22 +22,29 @@ from pdkv.wording import Wording
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with."""
+    """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with.
+
+    ``config`` is the file that the study comes from, as a person names it from the project's folder.
+    """
 
     title: str
     language: str
     baseline: tuple[str, str]
+    config: str | None = None
 
     @classmethod
     def from_json(cls, text: str) -> "ReportSettings":
-        """Read ``{title, language, baseline: {mode, dtype}}``."""
+        """Read ``{title, language, baseline: {mode, dtype}, config}``; ``config`` may be left out."""
         try:
             raw = json.loads(text)
             return cls(
-                str(raw["title"]), str(raw["language"]), (str(raw["baseline"]["mode"]), str(raw["baseline"]["dtype"]))
+                str(raw["title"]),
+                str(raw["language"]),
+                (str(raw["baseline"]["mode"]), str(raw["baseline"]["dtype"])),
+                None if raw.get("config") is None else str(raw["config"]),
             )
         except (ValueError, KeyError, TypeError) as error:
-            form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}}'
+            form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}, "config": …}'
             raise UserError(f"the report's settings cannot be read: {error!r}", remedy=f"give JSON: {form}") from None
 
 
@@ -58,7 +65,7 @@ def build_report(results: StudyResults, settings: ReportSettings) -> Report:
         *describe_stages(results, say),
         *describe_traces(results, say),
         *describe_failures(results, say),
-        *describe_definitions(results, say),
+        *describe_definitions(settings.config, say),
     ]
     return Report(
         title=settings.title,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pdkv.report_blocks import Column, Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.report_phrases import cell_label
 from pdkv.study_results import StudyResults
+from pdkv.trial_gaps import TrialGaps, trial_gaps
 from pdkv.units import DASH, format_duration
 from pdkv.wording import Wording
 
@@ -34,16 +35,27 @@ def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
         Column(say("stages.share")),
     )
     table = Table(say("stages.caption"), columns, tuple(rows), (say("stages.note"),), ruled_by(keys))
-    return [
-        Section(
-            say("stages.title"), (Paragraph(_overhead_sentence(total, say) if whole else say("stages.nothing")), table)
-        )
-    ]
+    sentences = [_overhead_sentence(total, say) if whole else say("stages.nothing")]
+    if gaps := trial_gaps(results.cells):
+        sentences.append(_gaps_sentence(gaps, total if len(whole) == len(rows) - 1 else None, say))
+    return [Section(say("stages.title"), (Paragraph(" ".join(sentences)), table))]
 
 
 def _share(times: Sequence[float | None]) -> Value:
     wall, overhead = times[-2], times[-1]
     return Value(f"{overhead / wall:.1%}" if wall and overhead is not None else DASH)
+
+
+def _gaps_sentence(gaps: TrialGaps, total: Sequence[float] | None, say: Wording) -> str:
+    """The time between launches; with ``total``, that of a study all of which ran to its end, also its share."""
+    said = say("stages.gaps", gaps=format_duration(gaps.gaps_s), count=gaps.count)
+    if gaps.overlapping:
+        return f"{said} {say('stages.gaps_overlapping')}"
+    if total is None:
+        return said
+    whole_s = gaps.walls_s + gaps.gaps_s
+    share = f"{(total[-1] + gaps.gaps_s) / whole_s:.1%}"
+    return f"{said} {say('stages.gaps_share', whole=format_duration(whole_s), share=share)}"
 
 
 def _overhead_sentence(total: Sequence[float], say: Wording) -> str:

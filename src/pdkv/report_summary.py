@@ -6,7 +6,7 @@ Nothing is said here that the stored numbers do not hold: with one launch per ce
 from collections import Counter
 
 from pdkv.identical_cells import identical_groups, noise
-from pdkv.report_conditions import gpu_names, uses_random_weights
+from pdkv.report_conditions import gpu_counts, model_name, uses_random_weights
 from pdkv.report_effects import verdict
 from pdkv.report_phrases import counted, format_change, hardware, hardware_of, listed, load_level
 from pdkv.stats import supports_quantile
@@ -44,9 +44,11 @@ def say_what_is_known(results: StudyResults, baseline: tuple[str, str], say: Wor
     usable = [cell for cell in results.cells if cell.usable]
     if not usable:
         return compared, outcome, say("summary.no_numbers")
+    same = [] if (sentence := _same_modes(results, say)) is None else [sentence]
     verdicts = _verdicts(results, baseline, say)
     observations = [] if verdicts else _observations(results, say)
-    return (compared, outcome, *verdicts, *observations, *_yardsticks(results, say), *_unequal_hardware(results, say))
+    hardware_said = _unequal_hardware(results, say)
+    return (compared, *same, outcome, *verdicts, *observations, *_yardsticks(results, say), *hardware_said)
 
 
 def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
@@ -90,21 +92,24 @@ def _engine(results: StudyResults, say: Wording) -> str:
 
 
 def _model(results: StudyResults, say: Wording) -> str:
-    names = dict.fromkeys(str(name) for cell in results.cells if (name := (cell.config.get("model") or {}).get("name")))
-    text = ", ".join(say("model.bundled") if name == "bundled" else name for name in names)
+    text = ", ".join(dict.fromkeys(name for cell in results.cells if (name := model_name(cell, say))))
     return say("summary.random_weights", model=text) if text and uses_random_weights(results) else text
 
 
 def _machine(results: StudyResults, say: Wording) -> str:
-    """The GPUs that the study used, else the CPU of the host."""
+    """The GPUs that the study used, the most of each kind that a cell had; without GPUs the CPU of the host."""
     environments = [environment for cell in results.cells if (environment := cell.content.get("environment"))]
-    on_gpus = any(cell.content.get("gpus") for cell in results.cells)
-    names = dict.fromkeys(
-        text
-        for environment in environments
-        if (text := gpu_names(environment) if on_gpus else str(environment.get("host_cpu") or ""))
-    )
-    return ", ".join(names)
+    if not any(cell.content.get("gpus") for cell in results.cells):
+        return ", ".join(dict.fromkeys(str(cpu) for each in environments if (cpu := each.get("host_cpu"))))
+    counts: dict[str, set[int]] = {}
+    for environment in environments:
+        for kind, count in gpu_counts(environment).items():
+            counts.setdefault(kind, set()).add(count)
+    texts = [
+        (f"{max(found)} × {kind}" if len(found) == 1 else say("summary.up_to", count=max(found), kind=kind))
+        for kind, found in counts.items()
+    ]
+    return ", ".join(texts)
 
 
 def _verdicts(results: StudyResults, baseline: tuple[str, str], say: Wording) -> list[str]:
@@ -179,6 +184,39 @@ def _range(cells: list[Cell], index: int, metric: str, stat: str, say: Wording) 
         low_cell=values[0][1],
         high_cell=values[-1][1],
     )
+
+
+def _same_modes(results: StudyResults, say: Wording) -> str | None:
+    """Modes that are one and the same thing in every precision; with the reason, where vLLM's own default is it."""
+    groups = identical_groups(results.cells)
+    sets = {
+        modes
+        for group in groups
+        if len(modes := tuple(dict.fromkeys(cell.mode for cell in group))) > 1
+        and all(
+            any(cell in other and set(modes) <= {each.mode for each in other} for other in groups)
+            for cell in results.cells
+            if cell.mode in modes and cell.usable
+        )
+    }
+    if not sets:
+        return None
+    sentence = "; ".join(listed(modes, say) for modes in sorted(sets, key=lambda names: results.modes.index(names[0])))
+    chunked = all(_differ_in_asked_chunking(results, modes) for modes in sets)
+    return say("summary.same_modes_chunked" if chunked else "summary.same_modes", modes=sentence)
+
+
+def _differ_in_asked_chunking(results: StudyResults, modes: tuple[str, ...]) -> bool:
+    """Whether some of these modes ask for chunked prefill, others ask for nothing, and all of them got it."""
+    cells = [cell for cell in results.cells if cell.mode in modes and cell.usable]
+    asked = {(cell.config.get("mode") or {}).get("chunked_prefill") for cell in cells}
+    resolved = {
+        part.get("chunked_prefill")
+        for cell in cells
+        for trial in cell.used_trials
+        for part in ((trial.get("launch") or {}).get("resolved") or {}).values()
+    }
+    return asked == {None, True} and resolved == {True}
 
 
 def _yardsticks(results: StudyResults, say: Wording) -> list[str]:

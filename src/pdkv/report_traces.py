@@ -17,9 +17,8 @@ def describe_traces(results: StudyResults, say: Wording) -> list[Section]:
     if not traced:
         return [Section(say("traces.title"), (Paragraph(say("traces.nothing")),))]
     blocks: list[Block] = [Paragraph(_sources(traced, say)), _load_table(results, traced, say)]
-    missing = list(dict.fromkeys(text for _, trace in traced for text in _missing(trace, say)))
-    if missing:
-        blocks.append(Paragraph(say("traces.missing", list="; ".join(missing))))
+    if missing := _missing(traced, say):
+        blocks.append(Paragraph(missing))
     for workload in results.workloads:
         for mode in results.modes:
             cells = [cell for cell, _ in traced if (cell.workload, cell.mode) == (workload, mode)]
@@ -44,23 +43,33 @@ def _sources(traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> str:
 
 
 def _source_names(traced: list[tuple[Cell, dict[str, Any]]], cells: list[Cell], say: Wording) -> str:
-    names = dict.fromkeys(name for cell, trace in traced if cell in cells for name in trace.get("source") or [])
+    names = dict.fromkeys(name for cell, trace in traced if cell in cells for name in _sources_shown(trace))
     return listed([say(f"source.{name}") if say.has(f"source.{name}") else name for name in names], say)
 
 
-def _missing(trace: dict[str, Any], say: Wording) -> list[str]:
-    return [
-        say(
-            "traces.missing_item",
-            fields=", ".join(_field(name, say) for name in entry["fields"]),
-            reason=entry["reason"],
-        )
-        for entry in trace.get("missing") or []
-    ]
+def _sources_shown(trace: dict[str, Any]) -> list[str]:
+    """On a host with GPUs the table and the figures show these, and nothing of the host's own accounting."""
+    sources = list(trace.get("source") or [])
+    return ["nvml"] if "nvml" in sources and _shown_kind(trace) == "gpu" else sources
 
 
-def _field(name: str, say: Wording) -> str:
-    return say(f"field.{name}") if say.has(f"field.{name}") else name
+def _missing(traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> str:
+    """One sentence on the quantities of the table that no device gave or that a shown device lacked; empty if none."""
+    phases = [phase for _, trace in traced for phase in _load_phases(trace)]
+    fields = {FIELDS[key] for key, read in _QUANTITIES.items() if all(read(phase) == DASH for phase in phases)}
+    reasons: list[str] = []
+    for _, trace in traced:
+        shown = {row["device"] for row in trace.get("devices") or [] if row["kind"] == _shown_kind(trace)}
+        for entry in trace.get("missing") or []:
+            lacking = set(entry["fields"]) & set(FIELDS.values())
+            if lacking and shown & set(entry["devices"]):
+                fields |= lacking
+                reasons.append(entry["reason"])
+    if not phases or not fields:
+        return ""
+    names = ", ".join(say(f"field.{name}") for name in dict.fromkeys(FIELDS.values()) if name in fields)
+    why = f" ({'; '.join(dict.fromkeys(reasons))})" if reasons else ""
+    return say("traces.missing", source=_source_names(traced, [cell for cell, _ in traced], say), list=names + why)
 
 
 def _load_table(results: StudyResults, traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
@@ -83,11 +92,18 @@ ROLES = (*ENGINE_ROLES, "router", "client")
 
 def _load_phases(trace: dict[str, Any]) -> list[dict[str, Any]]:
     """Of each role the GPUs where it has some, else its processes, else its cores, as in the figures."""
-    phases = [each for each in trace.get("phases") or [] if each["stage"] == "load" and each["point"] is None]
-    kinds = {each["kind"] for each in phases}
-    kind = next((kind for kind in ("gpu", "process", "core") if kind in kinds), None)
-    shown = [each for each in phases if each["kind"] == kind]
+    kind = _shown_kind(trace)
+    shown = [each for each in _whole_load(trace) if each["kind"] == kind]
     return sorted(shown, key=lambda each: ROLES.index(each["role"]) if each["role"] in ROLES else len(ROLES))
+
+
+def _whole_load(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in trace.get("phases") or [] if each["stage"] == "load" and each["point"] is None]
+
+
+def _shown_kind(trace: dict[str, Any]) -> str | None:
+    kinds = {each["kind"] for each in _whole_load(trace)}
+    return next((kind for kind in ("gpu", "process", "core") if kind in kinds), None)
 
 
 def _kind(phase: dict[str, Any], say: Wording) -> str:
@@ -110,4 +126,14 @@ _QUANTITIES: dict[str, Callable[[dict[str, Any]], str]] = {
     "memory": lambda phase: format_bytes(phase.get("mem_bytes_max")),
     "power": lambda phase: _with_unit(phase.get("power_mean_w"), "W"),
     "energy": lambda phase: _with_unit(phase.get("energy_j"), "J"),
+}
+
+# What a quantity of the table is called in the samples.
+FIELDS = {
+    "util": "util",
+    "util_max": "util",
+    "mem_util": "mem_util",
+    "memory": "mem_bytes",
+    "power": "power_w",
+    "energy": "energy_j",
 }

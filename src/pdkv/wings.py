@@ -113,6 +113,7 @@ ANALYSING: Floors = {
         "comparison",
         "host_load",
         "identical_cells",
+        "trial_gaps",
         "load_table",
         "study_results",
         "verdict_families",

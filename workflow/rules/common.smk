@@ -137,5 +137,6 @@ def report_settings():
         "title": study.report.title,
         "language": study.report.language,
         "baseline": baseline,
+        "config": str(study.source),
     }
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)
