@@ -14,7 +14,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help setup engine model report check test test-quick lint lock clean
+.PHONY: help setup engine model report check test test-quick lint lock statistics clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -48,6 +48,9 @@ lint: .venv/dev.stamp ## ruff, mypy, snakefmt, snakemake --lint
 
 lock: .venv/dev.stamp ## make envs/*.txt anew (UPGRADE=1: with the newest versions)
 	@$(BIN)/python envs/lock.py $(if $(UPGRADE),--upgrade)
+
+statistics: .venv/pipeline.stamp ## coverage, errors and power of the verdicts, anew into docs/statistics.md
+	@$(BIN)/python benchmarks/statistics_tables.py docs/statistics.md
 
 clean: ## remove reports and caches; measurements (results/), environments and the model stay
 	rm -rf reports .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

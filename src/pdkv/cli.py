@@ -149,7 +149,7 @@ def _aggregate(arguments: argparse.Namespace) -> None:
 def _compare(arguments: argparse.Namespace) -> None:
     from pdkv.comparison import compare
 
-    compare(arguments.cells, arguments.baseline, arguments.output)
+    compare(arguments.cells, arguments.baseline, arguments.output, arguments.margin)
 
 
 def _draw_figures(arguments: argparse.Namespace) -> None:
@@ -301,6 +301,7 @@ def _add_result_verbs(verbs: Any) -> None:
     _add_cells(everything, "--parquet", "--csv")
     compare = _add_verb(verbs, "compare", _compare, "effects between cells, with intervals and verdicts")
     compare.add_argument("--baseline", nargs=2, required=True, metavar=("MODE", "DTYPE"))
+    compare.add_argument("--margin", type=_positive(float), default=0.02, metavar="SHARE")
     _add_cells(compare, "--output")
     figures = _add_verb(verbs, "draw-figures", _draw_figures, "figures as SVG")
     figures.add_argument("--language", default="en")

@@ -25,7 +25,6 @@ rule aggregate:
 rule compare:
     input:
         cells=cells(f"{CELL}/cell.json"),
-        requests=all_trials(f"{TRIAL}/requests.parquet"),
     output:
         "results/comparisons.csv",
     log:
@@ -35,5 +34,6 @@ rule compare:
     params:
         source=digest("comparison"),
         baseline=[study.baseline_mode, study.baseline_dtype],
+        margin=study.report.margin,
     shell:
-        "pdkv compare {input.cells:q} --baseline {params.baseline:q} --output {output:q} 2> {log:q}"
+        "pdkv compare {input.cells:q} --baseline {params.baseline:q} --margin {params.margin} --output {output:q} 2> {log:q}"
