@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pdkv.claim_file import read_claims
 from pdkv.errors import UserError
 from pdkv.report_blocks import Bullets, Definitions, Figure, Paragraph, Report, Section, Table
+from pdkv.report_claims import describe_claims
 from pdkv.report_conditions import describe_conditions
 from pdkv.report_definitions import describe_definitions
 from pdkv.report_effects import describe_disaggregation, describe_precision
@@ -24,17 +26,19 @@ from pdkv.wording import Wording
 class ReportSettings:
     """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with.
 
-    ``config`` is the file that the study comes from, as a person names it from the project's folder.
+    ``config`` is the file that the study comes from, as a person names it from the project's folder, ``claims`` the
+    file of the claims to test.
     """
 
     title: str
     language: str
     baseline: tuple[str, str]
     config: str | None = None
+    claims: Path | None = None
 
     @classmethod
     def from_json(cls, text: str) -> "ReportSettings":
-        """Read ``{title, language, baseline: {mode, dtype}, config}``; ``config`` may be left out."""
+        """Read ``{title, language, baseline: {mode, dtype}, config, claims}``; the last two may be left out."""
         try:
             raw = json.loads(text)
             return cls(
@@ -42,9 +46,10 @@ class ReportSettings:
                 str(raw["language"]),
                 (str(raw["baseline"]["mode"]), str(raw["baseline"]["dtype"])),
                 None if raw.get("config") is None else str(raw["config"]),
+                None if raw.get("claims") is None else Path(raw["claims"]),
             )
         except (ValueError, KeyError, TypeError) as error:
-            form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}, "config": …}'
+            form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}, "config": …, "claims": …}'
             raise UserError(f"the report's settings cannot be read: {error!r}", remedy=f"give JSON: {form}") from None
 
 
@@ -61,6 +66,7 @@ def build_report(results: StudyResults, settings: ReportSettings) -> Report:
         *describe_metrics(results, settings.baseline, say),
         *describe_disaggregation(results, say),
         *describe_precision(results, say),
+        *(describe_claims(results, read_claims(settings.claims), say) if settings.claims else []),
         *describe_servers(results, say),
         *describe_stages(results, say),
         *describe_traces(results, say),

@@ -74,6 +74,7 @@ INSTALLING: Floors = {
 }
 ANALYSING: Floors = {
     2: (
+        "claim_file",
         "checks",
         "comparability",
         "csv_table",
@@ -109,6 +110,7 @@ ANALYSING: Floors = {
         "aggregate",
         "cell_pairs",
         "cell_summary",
+        "claims",
         "compared_numbers",
         "comparison",
         "host_load",
@@ -125,6 +127,7 @@ ANALYSING: Floors = {
         "figure_trace",
         "figures",
         "report_blocks",
+        "report_claims",
         "report_conditions",
         "report_definitions",
         "report_effects",

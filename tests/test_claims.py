@@ -1,0 +1,189 @@
+"""Claims against comparisons: each verdict, and why there is none."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_results import Sample, write_sample
+
+from pdkv.claim_file import Claim, ClaimTest, read_claims
+from pdkv.claims import Finding, judge_claims, verdict_of_all
+from pdkv.errors import UserError
+from pdkv.report_blocks import Table
+from pdkv.report_model import ReportSettings, read_report
+from pdkv.study_results import Cell, Effect, StudyResults
+
+CLAIMS = Path(__file__).parents[1] / "config" / "claims.yaml"
+GOOD = frozenset[tuple[str, str]]()
+
+
+def cell(mode: str, dtype: str) -> Cell:
+    return Cell(Path(), {"workload": "w", "mode": mode, "dtype": dtype, "state": "valid"})
+
+
+def effect(mode: str = "1p1d", dtype: str = "fp8", **changes: Any) -> Effect:
+    row = {
+        "workload": "w", "concurrency": "2", "metric": "ttft", "stat": "mean", "effect": "dtype", "mode": mode,
+        "dtype": dtype, "base_mode": mode, "base_dtype": "bf16", "ratio": "1.1", "ci_low": "1.05", "ci_high": "1.15",
+        "verdict": "higher", "note": "", **changes,
+    }  # fmt: skip
+    return Effect(row)
+
+
+def judge(test: dict[str, Any], *effects: Effect, cells: Sequence[Cell] = ()) -> list[Finding]:
+    known = cells or [cell(mode, dtype) for mode in ("default", "1p1d") for dtype in ("bf16", "fp8")]
+    claim = Claim(says="x", tests=(ClaimTest.model_validate(test),))
+    return judge_claims(StudyResults(known, effects), {"X": claim})
+
+
+FP8 = {"mode": "1p1d", "dtype": "fp8", "against": {"dtype": "16bit"}, "metric": "ttft", "stat": "mean"}
+ABOUT_SAME = {"ratio": "1.0", "ci_low": "0.99", "ci_high": "1.01", "verdict": "equivalent"}
+LOWER = {"ratio": "0.9", "ci_low": "0.85", "ci_high": "0.95", "verdict": "lower"}
+SURE_BUT_SMALL = {"ratio": "1.02", "ci_low": "1.005", "ci_high": "1.035", "verdict": "higher"}
+OPEN = {"ratio": "1.1", "ci_low": "0.9", "ci_high": "1.3", "verdict": "cannot tell"}
+ONE_LAUNCH = {"ci_low": "", "ci_high": "", "verdict": "not decided: one launch"}
+
+
+@pytest.mark.parametrize(
+    ("expect", "row", "verdict"),
+    [
+        ("higher", {}, "supported"),
+        ("lower", {}, "contradicted"),
+        ("lower", LOWER, "supported"),
+        ("higher", ABOUT_SAME, "contradicted"),
+        ("equivalent", ABOUT_SAME, "supported"),
+        ("equivalent", {}, "contradicted"),
+        ("equivalent", SURE_BUT_SMALL, "cannot tell"),
+        ("higher", SURE_BUT_SMALL, "supported"),
+        ("different", {}, "supported"),
+        ("different", ABOUT_SAME, "contradicted"),
+        ("not lower", ABOUT_SAME, "supported"),
+        ("not lower", {}, "supported"),
+        ("not lower", LOWER, "contradicted"),
+        ("not higher", {}, "contradicted"),
+        *((expect, OPEN, "cannot tell") for expect in ("lower", "higher", "equivalent", "different", "not lower")),
+        *((expect, ONE_LAUNCH, "cannot tell") for expect in ("lower", "higher", "equivalent", "not higher")),
+    ],
+)
+def test_verdict_follows_that_of_the_comparison(expect: str, row: dict[str, str], verdict: str) -> None:
+    (found,) = judge({**FP8, "expect": expect}, effect(**row))
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [("5.1", "5.3", "supported"), ("1.9", "2.1", "contradicted"), ("4", "6", "cannot tell"), ("", "", "cannot tell")],
+)
+def test_a_size_is_held_against_the_interval(low: str, high: str, verdict: str) -> None:
+    decided = "higher" if low else "not decided: two launches"
+    (found,) = judge({**FP8, "at_least": 5}, effect(ratio="5", ci_low=low, ci_high=high, verdict=decided))
+    assert found.verdict == verdict
+
+
+def test_an_observation_keeps_its_effect_and_says_why_it_decides_nothing() -> None:
+    (found,) = judge({**FP8, "expect": "higher"}, effect(**ONE_LAUNCH))
+    assert found.evidence[0].effect and found.evidence[0].effect.ratio == 1.1
+    assert found.evidence[0].why == "not decided: one launch"
+
+
+def test_unknown_cells_and_refused_comparisons_are_not_measured_with_their_reason() -> None:
+    (absent,) = judge({**FP8, "mode": "3p1d", "expect": "lower"}, effect())
+    assert (absent.verdict, absent.evidence[0].why) == ("not measured", "3p1d/fp8 is not in the study")
+    (refused,) = judge({**FP8, "expect": "lower"}, effect(ratio="", ci_low="", ci_high="", verdict="", note="failed"))
+    assert (refused.verdict, refused.evidence[0].why) == ("not measured", "failed")
+    (never,) = judge({**FP8, "expect": "lower"})
+    assert (never.verdict, never.concurrency) == ("not measured", None)
+    assert never.evidence[0].why == "the study makes no such comparison"
+    sixteen = [cell("1p1d", "bf16")]
+    (none,) = judge({**FP8, "mode": "every", "expect": "lower"}, cells=sixteen)
+    assert none.evidence[0].why == "1p1d/fp8 is not in the study"
+
+
+def test_each_load_level_is_judged_by_itself() -> None:
+    found = judge({**FP8, "expect": "lower"}, effect(), effect(concurrency="64", **LOWER))
+    assert [(each.concurrency, each.verdict) for each in found] == [("2", "contradicted"), ("64", "supported")]
+
+
+def test_every_is_the_modes_of_the_study_and_one_counter_example_contradicts() -> None:
+    (found,) = judge({**FP8, "mode": "every", "expect": "lower"}, effect(**LOWER), effect("default"))
+    assert [each.cells for each in found.evidence] == [
+        ("default", "fp8", "default", "bf16"), ("1p1d", "fp8", "1p1d", "bf16"),
+    ]  # fmt: skip
+    assert found.verdict == "contradicted"
+
+
+def test_only_all_cells_together_support() -> None:
+    assert verdict_of_all(["supported", "supported"]) == "supported"
+    assert verdict_of_all(["supported", "not measured"]) == "cannot tell"
+    assert verdict_of_all(["supported", "cannot tell"]) == "cannot tell"
+    assert verdict_of_all(["cannot tell", "contradicted"]) == "contradicted"
+    assert verdict_of_all(["not measured", "not measured"]) == "not measured"
+    assert verdict_of_all([]) == "not measured"
+
+
+def test_names_of_the_claim_become_those_of_the_study() -> None:
+    cells = [cell("1p1d", "fp16"), cell("1p1d", "fp8_e4m3")]
+    (found,) = judge({**FP8, "expect": "higher"}, effect(dtype="fp8_e4m3", base_dtype="fp16"), cells=cells)
+    assert found.verdict == "supported"
+
+
+def test_interaction_is_read_from_its_own_rows() -> None:
+    test = {"mode": "1p1d", "dtype": "fp8", "effect": "interaction", "metric": "ttft", "stat": "mean"}
+    row = effect(effect="interaction", base_mode="default")
+    (found,) = judge({**test, "expect": "different"}, row, effect(**ABOUT_SAME))
+    assert found.verdict == "supported"
+    (plain,) = judge({**FP8, "expect": "equivalent"}, row, effect(**ABOUT_SAME))
+    assert plain.verdict == "supported"
+
+
+def test_the_claims_of_the_article_are_all_there() -> None:
+    claims = read_claims(CLAIMS)
+    assert list(claims) == [f"C{number}" for number in range(1, 15)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("X: {says: a}", "X: needs either tests or untested"),
+        ("X:\n  says: a\n  tests: [{mode: m, dtype: fp8, metric: ttft, stat: mode, expect: lower}]", ":3: X.*stat"),
+        ("X: {says: a, untested: b, colour: red}", "X.colour"),
+        ("[1]", "holds no claims"),
+        (
+            "X:\n  says: a\n  tests: [{mode: m, dtype: d, metric: ttft, stat: mean, expect: lower}]",
+            "either against or effect",
+        ),
+    ],
+)
+def test_a_fault_in_the_file_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        read_claims(path)
+
+
+@pytest.mark.parametrize("launches", [1, 3])
+def test_the_report_shows_every_claim_with_its_verdict(tmp_path: Path, launches: int) -> None:
+    sample = Sample(launches=launches, failed=GOOD, suspect=GOOD)
+    cells = write_sample(tmp_path / "results", sample)
+    settings = ReportSettings("T", "en", ("default", "fp16"), claims=CLAIMS)
+    report = read_report(cells, tmp_path / "results/comparisons.csv", settings)
+    (section,) = [each for each in report.sections if each.title == "Claims put to the test"]
+    (table,) = [block for block in section.blocks if isinstance(block, Table)]
+    assert [line[0].text for line in table.rows if line[0].text] == list(read_claims(CLAIMS))
+    verdicts = {line[5].text for line in table.rows}
+    if launches == 1:
+        assert verdicts == {"cannot tell", "not measured"}
+        c2 = next(line for line in table.rows if line[0].text == "C2")
+        assert c2[2].text == "fp8 against fp16: TTFT mean higher"
+        assert re.fullmatch(r"1p1d [+−]\d+\.\d%", c2[4].text)
+        assert c2[5].under == "not decided: one launch"
+    else:
+        assert {"supported", "contradicted", "not measured"} <= verdicts
+
+
+def test_without_a_claims_file_there_is_no_section(tmp_path: Path) -> None:
+    cells = write_sample(tmp_path / "results")
+    report = read_report(cells, tmp_path / "results/comparisons.csv", ReportSettings("T", "en", ("default", "fp16")))
+    assert not any(section.title == "Claims put to the test" for section in report.sections)
