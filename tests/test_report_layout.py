@@ -21,10 +21,19 @@ from pdkv.report_pdf import compile_report, set_up
 SETTINGS = ReportSettings("A study", "en", ("default", "fp16"))
 GOOD = frozenset[tuple[str, str]]()
 # Included by its name, the report is laid out as it is; each cell of a table leaves a note of where it came to stand.
-PROBE = """
+PROBE = r"""
 #show table.cell: it => [#context [#metadata((
   table: counter(figure.where(kind: table)).get().first(), row: it.y, page: here().page(),
 ))<cell>]#it]
+#let plain(it) = if it.has("text") { it.text } else if it.has("children") { it.children.map(plain).join() } else if (
+  it.has("body")
+) { plain(it.body) } else if it.has("child") { plain(it.child) } else { " " }
+#show table.cell: it => [#it#layout(size => if it.colspan == 1 {
+  let weight = if it.y == 0 { "bold" } else { "regular" }
+  let words = plain(it.body).split(regex("[ \u{200b}]"))
+  let needs = calc.max(..words.map(word => measure(text(weight: weight, word)).width), 0pt)
+  [#metadata((word: plain(it.body), needs: needs / 1pt, has: size.width / 1pt))<words>]
+})]
 #include "report.typ"
 #context [#metadata(query(heading).map(it => (level: it.level, y: it.location().position().y / 1cm)))<headings>]
 """
@@ -109,6 +118,12 @@ def test_no_heading_stands_alone_at_the_foot(study: tuple[Report, Path]) -> None
     (headings,) = probe(*study, "headings")
     assert len(headings) >= len(study[0].sections)  # in a long report the contents have one too
     assert max(heading["y"] for heading in headings) < 25.5  # of 27.6 cm: two lines of what it heads fit below
+
+
+def test_no_word_runs_into_the_next_column(study: tuple[Report, Path]) -> None:
+    words = probe(*study, "words")
+    assert len(words) > 200
+    assert [word for word in words if word["needs"] > word["has"] + 0.1] == []
 
 
 def white_foot(page: bytes) -> float:

@@ -227,6 +227,12 @@ class TestBest:
     def test_a_lead_within_noise_is_none(self) -> None:
         assert self.names(cell("a/x", "1", 1.0), cell("b/x", "2", 1.04), cell("c/x", "2", 1.10)) == []
 
+    def test_noise_of_cells_that_could_not_be_compared_counts_too(self) -> None:
+        compared = [cell("a/x", "1", 1.0), cell("b/x", "2", 1.5)]
+        measured = [*compared, cell("c/x", "1", 4.0)]
+        assert best_cells(compared, 0, "ttft", "mean", higher=False) == {compared[0]}
+        assert best_cells(compared, 0, "ttft", "mean", higher=False, measured=measured) == set()
+
     def test_all_identical_winners_are_best_together(self) -> None:
         assert self.names(cell("a/x", "1", 1.0), cell("b/x", "1", 1.01), cell("c/x", "2", 1.5)) == ["a/x", "b/x"]
 
@@ -241,6 +247,20 @@ class TestEffects:
         assert [value.text for value in row[:4]] == ["c = 2", "1p1d/fp16", "default/fp16", "2 GPUs against 1 GPU"]
         fair = table(report, "Disaggregated modes against replicas").rows[0]
         assert [value.text for value in fair[1:4]] == ["1p1d/fp16", "2x/fp16", "2 GPUs each"]
+
+    def test_where_every_comparison_was_refused_only_their_own_reasons_are_given(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        path = tmp_path / "results/comparisons.csv"
+        lines = path.read_text(encoding="utf-8").split("\n")
+        busy = r"\1,,,,1,1,not comparable: host load: busy / idle"
+        refused = [re.sub(r"^((?:[^,]*,){11}).*", busy, line) if ",dtype," in line[9:] else line for line in lines[1:]]
+        path.write_text("\n".join([lines[0], *refused]), encoding="utf-8")
+        report = read_report(cells, path, SETTINGS)
+        section = next(each for each in report.sections if each.title == "KV-cache precision within each mode")
+        paragraph, bullets = section.blocks
+        assert paragraph == Paragraph("None of these comparisons could be made:")
+        assert isinstance(bullets, Bullets) and len(bullets.items) == 3
+        assert all("busy / idle" in text for text in bullets.items)
 
     def test_differences_within_noise_are_marked(self, six: Report) -> None:
         rows = table(six, "Other modes").rows

@@ -26,8 +26,13 @@ def noise(groups: Sequence[Sequence[Cell]], index: int, metric: str, stat: str) 
     return max(differences, default=None)
 
 
-def best_cells(cells: Sequence[Cell], index: int, metric: str, stat: str, *, higher: bool) -> set[Cell]:
+def best_cells(
+    cells: Sequence[Cell], index: int, metric: str, stat: str, *, higher: bool, measured: Sequence[Cell] = ()
+) -> set[Cell]:
     """The cells that may be called best in one number: none where that is not clear.
+
+    ``measured`` are all cells of the study, also those that could not be compared: identical ones among them show what
+    the machine's noise was.
 
     The lead over the next different configuration must be larger than what identical cells differ by, and every cell
     that is identical to the best one must have it too.
@@ -47,6 +52,6 @@ def best_cells(cells: Sequence[Cell], index: int, metric: str, stat: str, *, hig
     best_rival = values[rivals[0]]
     low, high = sorted((worst_of_best, best_rival))
     leads = worst_of_best > best_rival if higher else worst_of_best < best_rival
-    margin = noise(identical_groups(cells), index, metric, stat) or 0.0
+    margin = noise(identical_groups(measured or cells), index, metric, stat) or 0.0
     tie = f"{low:.3g}" == f"{high:.3g}"  # as a table of three digits shows them
     return best if leads and not tie and low > 0 and high / low - 1 > margin else set()

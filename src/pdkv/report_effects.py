@@ -68,7 +68,7 @@ def _effect_block(results: StudyResults, kind: str, cells: Sequence[Cell], key: 
     refused = _refusals(results, kind, cells, say)
     blocks: list[Block] = [Bullets(refused)] if refused else []
     if not keyed:
-        return [Paragraph(say(f"{key}.nothing")), *blocks]
+        return [Paragraph(say("effects.all_refused" if refused else f"{key}.nothing")), *blocks]
     levels, rows = zip(*keyed, strict=True)
     columns = (
         left(say("effects.level")),

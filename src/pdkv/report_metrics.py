@@ -97,7 +97,7 @@ class _Level:
         """None is best in a percentile that one of the samples cannot carry."""
         if any(self._is_weak(cell, metric, stat) for cell in self.compared):
             return set()
-        return best_cells(self.compared, self.index, metric, stat, higher=False)
+        return best_cells(self.compared, self.index, metric, stat, higher=False, measured=self.cells)
 
     def latency_table(self, metrics: Sequence[str], level: dict[str, str]) -> Table:
         """Two latencies side by side: mean, median, p90, p99 and the number of values of each."""
@@ -128,7 +128,7 @@ class _Level:
     def throughput_table(self, level: dict[str, str]) -> Table:
         """Throughput, also per GPU or core, and how well the load was kept up."""
         say, index = self.say, self.index
-        best = best_cells(self.compared, index, THROUGHPUT, "value", higher=True)
+        best = best_cells(self.compared, index, THROUGHPUT, "value", higher=True, measured=self.cells)
         rows = []
         for cell in self.cells:
             point = cell.point(index) or {}
