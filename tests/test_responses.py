@@ -30,6 +30,11 @@ def usage(count: int, **details: Any) -> bytes:
     return b"data: " + json.dumps({"choices": [], "usage": told}).encode() + b"\n\n"
 
 
+def compact(event: bytes) -> bytes:
+    """As servers write it."""
+    return event.replace(b'": ', b'":').replace(b", ", b",")
+
+
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
@@ -73,6 +78,53 @@ def test_bytes_cut_anywhere_keep_their_tokens_and_take_the_stamp_of_the_last_byt
         assert list(read.token_n) == [2] * 20
         expected = [sum(cut < last for cut in cuts) for last in lasts]
         assert read.token_t_s.tolist() == expected
+
+
+def test_events_of_one_shape_are_read_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most events are told by their bytes, without parsing them: that must change nothing, whatever comes between."""
+    draw = random.Random(2)
+    texts = ["t", "", "é\u2028", 'say "no"', "\\", 'x\\"', '","token_ids":[9', "}]}", "7"]
+    others = [
+        token(1, 2),
+        token(),
+        usage(3),
+        b": ping\n\n",
+        b'data: {"error": {"message": "no"}}\n\n',
+        b'data: {"choices":[{"index":0,"text":"t","token_ids":[1',
+        b'data: {"choices": [{"index": 0, "text": "t", "token_ids": [], "finish_reason": null}]}\n\n',
+        b'data: {"choices": [{"index": 0, "text": "t", "token_ids": [x1], "finish_reason": null}]}\n\n',
+        token(5, finish="stop"),
+        DONE,
+    ]
+
+    for _ in range(300):
+        events = [token(draw.randrange(50_000), text=draw.choice(texts)) for _ in range(draw.randrange(1, 12))]
+        for other in draw.sample(others, draw.randrange(0, 4)):
+            events.insert(draw.randrange(0, len(events) + 1), other)
+        written = [compact(event) if draw.random() < 0.7 else event for event in events]
+        timed = stream(*((float(number), event) for number, event in enumerate(written)))
+        quick = read_response(pieces(timed))
+        with monkeypatch.context() as patch:
+            patch.setattr("pdkv.responses.token_shape", lambda *_: None)
+            parsed = read_response(pieces(timed))
+        assert quick.token_t_s.tolist() == parsed.token_t_s.tolist()
+        assert list(quick.token_n) == list(parsed.token_n)
+        assert quick.error == parsed.error
+        assert (quick.output_tokens, quick.finish_reason) == (parsed.output_tokens, parsed.finish_reason)
+
+
+def test_the_usual_event_is_told_by_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def loads(payload: bytes) -> Any:
+        parsed.append(payload)
+        return json.loads(payload)
+
+    monkeypatch.setattr("pdkv.responses.orjson.loads", loads)
+    events = [compact(token(number, text=f" {number}")) for number in range(100)]
+    timed = stream(*((float(number), event) for number, event in enumerate(events)), (100.0, usage(100)))
+    assert len(read_response(pieces(timed)).token_n) == 100
+    assert len(parsed) == 2  # the first event and the usage
 
 
 def test_one_event_over_several_chunks_and_several_events_in_one() -> None:

@@ -4,6 +4,7 @@ Lines end with LF, CR LF or CR and nothing else; what Python's text calls line e
 """
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,33 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Atomic groups: a CR LF is one line end, never a CR followed by an empty line's LF.
 BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class TokenShape(NamedTuple):
+    """What events of one stream with one token each have in common: all but the text and the token's number.
+
+    An event that is ``head``, a text without quotes, ``middle``, digits and ``tail`` needs no JSON parser.
+    """
+
+    head: bytes
+    middle: bytes
+    tail: bytes
+
+
+NO_SHAPE = TokenShape(b"\0", b"", b"")  # no event begins like this
+_TEXT, _TOKENS = b'"text":"', b'"token_ids":['
+
+
+def token_shape(payload: bytes, token: int) -> TokenShape | None:
+    """The shape of an event that carries ``token`` and nothing else; None if it is written in another way."""
+    text = payload.find(_TEXT) + len(_TEXT)
+    text_end = payload.find(b'"', text)
+    number = payload.find(_TOKENS, text_end) + len(_TOKENS)
+    tail = payload[number:].removeprefix(str(token).encode())
+    alike = text >= len(_TEXT) and number >= len(_TOKENS) and tail.startswith(b"]")
+    if not alike or b"\\" in payload[text:text_end] or payload.count(_TOKENS) > 1:
+        return None
+    return TokenShape(payload[:text], payload[text_end:number], tail)
 
 
 def split_events(body: bytes) -> tuple[list[bytes], npt.NDArray[np.int64]]:

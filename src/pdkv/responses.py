@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from pdkv.artifacts import read_parquet
-from pdkv.event_stream import split_events
+from pdkv.event_stream import NO_SHAPE, split_events, token_shape
 from pdkv.pieces import Pieces, read_pieces
 
 EXCERPT = 300  # characters of what a server said that go into an error's text
@@ -148,7 +148,15 @@ class _Stream:
     def read(self, payloads: list[bytes]) -> None:
         """Read the data of all events: one loop, for there are millions."""
         loads, id_events, id_counts = orjson.loads, self.id_events, self.id_counts
+        head, middle, tail = NO_SHAPE
+        text = len(head)
         for number, payload in enumerate(payloads):
+            if payload.startswith(head) and payload.endswith(tail):
+                text_end = payload.find(b'"', text)
+                if payload.startswith(middle, text_end) and payload[text_end + len(middle) : -len(tail)].isdigit():
+                    id_events.append(number)
+                    id_counts.append(1)
+                    continue
             if not payload:
                 continue
             if payload == b"[DONE]":
@@ -167,6 +175,9 @@ class _Stream:
                         self.text_events.append(number)
                     if reason := choice.get("finish_reason"):
                         self.finish_reason = reason
+                    elif ids and len(ids) == len(choices) == 1 and not content.get("usage"):
+                        head, middle, tail = token_shape(payload, ids[0]) or (head, middle, tail)
+                        text = len(head)
                 elif content.get("error") or content.get("object") == "error":
                     self.error = self.error or f"error in mid-stream: {_message(content)}"
                 if usage := content.get("usage"):
