@@ -242,6 +242,14 @@ class TestFailing:
         failure = self.fail(tmp_path, plan)
         assert failure.reason.startswith("decode-0 ended with status 1")
 
+    def test_shared_memory_that_is_full(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pdkv.deployment.free_bytes", lambda: 3 << 20)
+        failure = self.fail(tmp_path, fake_plan("2x"))
+        assert failure.stage == "launch"
+        assert failure.reason.startswith("/dev/shm has 3.00 MiB free, vLLM needs 256 MiB: ")
+        assert "--shm-size" in failure.reason
+        assert not list((tmp_path / "server").iterdir()), "nothing was started"
+
     def test_engine_that_never_gets_ready(self, tmp_path: Path) -> None:
         failure = self.fail(tmp_path, fake_plan(FAKE_READY_S="never", launch_timeout_s=1.5))
         assert failure.reason == "single not ready within 1.5 s (limits.launch_timeout_s)"

@@ -17,14 +17,22 @@ from pdkv.process_tree import find_marked, send_signal
 from pdkv.router import Router, place_router
 from pdkv.scraper import Source, sources_of
 from pdkv.server_process import ServerProcess, await_ready, stop_servers
+from pdkv.shared_memory import FOLDER, free_bytes
+from pdkv.units import format_bytes
 
 ENDPOINT = "endpoint"
+# vLLM's workers, where they are processes of their own, get segments of 160 and 240 MiB (0.32) and refuse to start
+# where one does not fit; hardly a page of them is touched, so that instances beside each other do not add up.
+SHARED_MEMORY_BYTES = 256 << 20
 DEATH_IS_KNOWN_S = 0.3  # after a server has died, until its keeper has said so
 
 
 @dataclass
 class Deployment:
-    """Servers placed for one trial. ``client_cores`` None: the client may run anywhere."""
+    """Servers placed for one trial. ``client_cores`` None: the client may run anywhere.
+
+    ``has_workers``: the engines start processes that they speak with over shared memory.
+    """
 
     model: str
     instances: list[Instance] = field(default_factory=list)
@@ -32,6 +40,7 @@ class Deployment:
     endpoint: str | None = None
     client_cores: list[int] | None = None
     mark: str = ""
+    has_workers: bool = False
     bindings: list[dict[str, Any]] = field(default_factory=list)
     _started: list[ServerProcess] = field(default_factory=list)
 
@@ -47,10 +56,16 @@ class Deployment:
         cores = sorted(os.sched_getaffinity(0))
         instances, client_cores = place_instances(plan, log_folder, ports=ports, cores=cores, gpus=gpus, mark=mark)
         router = place_router(plan, instances, log_folder, ports, mark)
-        return cls(model, instances, router, None, client_cores, mark)
+        has_workers = plan["engine"]["device"] == "cpu" or (plan["asked"].get("tensor_parallel_size") or 1) > 1
+        return cls(model, instances, router, None, client_cores, mark, has_workers)
 
     def start(self) -> None:
-        """Start all instances at the same time. Whatever was started runs until :meth:`stop`."""
+        """Start all instances at the same time. Whatever was started runs until :meth:`stop`.
+
+        Raises :class:`StageFailed` (launch) where ``/dev/shm`` has no room for them.
+        """
+        if self.has_workers:
+            _require_shared_memory()
         self._start([instance.server for instance in self.instances])
 
     def await_ready(self, timeout_s: float, while_waiting: Callable[[], None] = lambda: None) -> None:
@@ -148,3 +163,15 @@ class Deployment:
         for server in servers:
             self._started.append(server)
             server.start()
+
+
+def _require_shared_memory() -> None:
+    """Known before the launch rather than after a minute of it, or from a bus error."""
+    free = free_bytes()
+    if free is not None and free < SHARED_MEMORY_BYTES:
+        raise StageFailed(
+            "launch",
+            f"{FOLDER} has {format_bytes(free)} free, vLLM needs {format_bytes(SHARED_MEMORY_BYTES)}: remove what "
+            f"ended programs have left there (ls -l {FOLDER}), or give it more room (--shm-size=1g for a container, "
+            f"else mount -o remount,size=1g {FOLDER})",
+        )

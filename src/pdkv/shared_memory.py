@@ -5,10 +5,20 @@ there before the server started, one of the server's processes had it mapped, an
 Standard library only, as :mod:`pdkv.keeper`.
 """
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
+
+
+def free_bytes() -> int | None:
+    """Room in ``/dev/shm``; None where there is no such folder."""
+    try:
+        found = os.statvfs(FOLDER)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 def list_segments() -> set[Path]:
