@@ -46,7 +46,8 @@ def draw_metrics(cells: Sequence[Cell], index: int, values: Values, style: Style
         mark_empty(panels[-1], say)
     first = panels[0]
     first.set_yticks(
-        range(len(shown)), [cell.name + ("" if cell.state == "valid" else f" ({cell.state})") for cell in shown]
+        range(len(shown)),
+        [cell.name + ("" if (state := cell.point_state(index)) == "valid" else f" ({state})") for cell in shown],
     )
     first.set_ylim(len(shown) - 0.5, -0.5)
     return figure

@@ -22,6 +22,7 @@ from pdkv.wording import Wording
 LINE_BREAK = "\u200b"  # zero-width space: a line may end here
 NO_BREAK = "\u2060"  # word joiner
 LONGEST_WORD = 18
+SMALLEST_SHARE, LARGEST_SHARE = 6, 12
 EXCERPT_WIDTH = 112  # characters of the monospace font on a line
 
 
@@ -87,10 +88,20 @@ def _block(block: Block) -> dict[str, Any]:
         data["rows"] = [[{**asdict(value), "text": breakable(value.text)} for value in row] for row in block.rows]
         # "tok/s" stays on one line.
         data["columns"] = [
-            {**column, "title": column["title"].replace("/", f"/{NO_BREAK}")} for column in data["columns"]
+            {**column, "title": column["title"].replace("/", f"/{NO_BREAK}"), "share": _share(block, number)}
+            for number, column in enumerate(data["columns"])
         ]
         data["groups"] = _column_groups(block)
     return data
+
+
+def _share(table: Table, number: int) -> int:
+    """How much of the room that columns of numbers share this one needs, in characters."""
+    column = table.columns[number]
+    if column.wide:
+        return 1
+    values = max((len(row[number].text) for row in table.rows), default=0)
+    return max(SMALLEST_SHARE, *map(len, column.title.split()), min(values, LARGEST_SHARE))
 
 
 def _column_groups(table: Table) -> list[dict[str, Any]]:
