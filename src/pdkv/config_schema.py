@@ -183,6 +183,7 @@ class ReportSection(_Section):
     margin: Number = Field(
         0.02, gt=0, le=0.5, description="a share above 0 and up to 0.5; an effect inside it is called equivalence"
     )
+    claims: str | None = Field(None, min_length=1, description="a file of claims to test, e.g. config/claims.yaml")
     baseline: BaselineSection = Field(
         default_factory=lambda: BaselineSection.model_validate({}), description="{mode, dtype}"
     )

@@ -12,10 +12,11 @@ def hardware_units(cell: Mapping[str, Any]) -> tuple[int, str] | None:
     Instances are no unit: two on half the cores each are not twice the hardware of one on all. ``None`` where it is not
     known: a server that the user runs, a cell that never started.
     """
-    if cell["gpus"]:
+    if cell.get("gpus"):
         return int(cell["gpus"]), "GPU"
-    cores = cell["environment"].get("cores")
-    return None if cell["config"]["mode"].get("endpoint") or not cores else (int(cores), "core")
+    cores = (cell.get("environment") or {}).get("cores")
+    endpoint = ((cell.get("config") or {}).get("mode") or {}).get("endpoint")
+    return None if endpoint or not cores else (int(cores), "core")
 
 
 def throughput_per_device(cell: Mapping[str, Any], output_tok_s: float | None) -> float | None:

@@ -11,14 +11,17 @@ from pdkv.report_phrases import format_change, listed
 from pdkv.study_results import StudyResults
 from pdkv.typefaces import printable_log
 from pdkv.units import DASH
+from pdkv.verdicts import MARGIN
 from pdkv.wording import Wording
 
 VERDICTS = ("supported", "contradicted", "cannot tell", "not measured")
 
 
-def describe_claims(results: StudyResults, claims: Mapping[str, Claim], say: Wording) -> list[Section]:
+def describe_claims(
+    results: StudyResults, claims: Mapping[str, Claim], say: Wording, margin: float = MARGIN
+) -> list[Section]:
     """How many claims came out how, and a row for each test of each claim at each load level."""
-    findings = list(_told_once(judge_claims(results, claims)))
+    findings = list(_told_once(judge_claims(results, claims, margin)))
     rows: list[tuple[Value, ...]] = []
     shown: tuple[str, str] = ("", "")
     for finding in findings:

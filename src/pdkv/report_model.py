@@ -19,6 +19,7 @@ from pdkv.report_stages import describe_stages
 from pdkv.report_summary import say_what_is_known, say_what_is_untold, subtitle
 from pdkv.report_traces import describe_traces
 from pdkv.study_results import StudyResults, read_study_results
+from pdkv.verdicts import MARGIN
 from pdkv.wording import Wording
 
 
@@ -27,7 +28,7 @@ class ReportSettings:
     """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with.
 
     ``config`` is the file that the study comes from, as a person names it from the project's folder, ``claims`` the
-    file of the claims to test.
+    file of the claims to test, ``margin`` the share within which an effect is called equivalent.
     """
 
     title: str
@@ -35,10 +36,11 @@ class ReportSettings:
     baseline: tuple[str, str]
     config: str | None = None
     claims: Path | None = None
+    margin: float = MARGIN
 
     @classmethod
     def from_json(cls, text: str) -> "ReportSettings":
-        """Read ``{title, language, baseline: {mode, dtype}, config, claims}``; the last two may be left out."""
+        """Read ``{title, language, baseline: {mode, dtype}, config, claims, margin}``; the last three are optional."""
         try:
             raw = json.loads(text)
             return cls(
@@ -47,9 +49,10 @@ class ReportSettings:
                 (str(raw["baseline"]["mode"]), str(raw["baseline"]["dtype"])),
                 None if raw.get("config") is None else str(raw["config"]),
                 None if raw.get("claims") is None else Path(raw["claims"]),
+                float(raw.get("margin", MARGIN)),
             )
         except (ValueError, KeyError, TypeError) as error:
-            form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}, "config": …, "claims": …}'
+            form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}, "config": …}'
             raise UserError(f"the report's settings cannot be read: {error!r}", remedy=f"give JSON: {form}") from None
 
 
@@ -66,7 +69,7 @@ def build_report(results: StudyResults, settings: ReportSettings) -> Report:
         *describe_metrics(results, settings.baseline, say),
         *describe_disaggregation(results, say),
         *describe_precision(results, say),
-        *(describe_claims(results, read_claims(settings.claims), say) if settings.claims else []),
+        *(describe_claims(results, read_claims(settings.claims), say, settings.margin) if settings.claims else []),
         *describe_servers(results, say),
         *describe_stages(results, say),
         *describe_traces(results, say),

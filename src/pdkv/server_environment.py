@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 
 # What a shell may hold and a measured server must not see: it would measure another setup than the study names.
-# NCCL_, TORCH_, NVSHMEM_ and UCX_ stay: on a managed host they say what its fabric can do (such as NVLink multicast off),
-# the same for every cell, and a server without them can hang or do harm.
+# NCCL_, TORCH_, NVSHMEM_ and UCX_ stay: on a managed host they say what its fabric can do (such as NVLink multicast
+# off), the same for every cell, and a server without them can hang or do harm.
 DROPPED_PREFIXES = ("VLLM_", "PYTHON", "PDKV_", "OMP_", "KMP_", "GOMP_", "MKL_", "NIXL_")
 DROPPED = {"VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD", "MALLOC_ARENA_MAX"}
 KEPT = {"VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_USE_MODELSCOPE", "TORCH_HOME"}

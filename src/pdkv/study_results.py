@@ -10,6 +10,7 @@ from typing import Any
 
 from pdkv.artifacts import read_json
 from pdkv.errors import UserError
+from pdkv.hardware_units import hardware_units
 from pdkv.load_level import load_label
 
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
@@ -95,15 +96,8 @@ class Cell:
 
     @cached_property
     def hardware(self) -> tuple[int, str] | None:
-        """How many ``GPU`` or ``core`` its engine instances had; None where that was not recorded."""
-        if self.content.get("gpus"):
-            return int(self.content["gpus"]), "GPU"
-        for trial in self.used_trials or self.trials:
-            devices = (trial.get("trace") or {}).get("devices") or []
-            cores = {row["device"] for row in devices if row.get("kind") == "core" and row.get("role") in ENGINE_ROLES}
-            if cores:
-                return len(cores), "core"
-        return None
+        """How many ``GPU`` or ``core`` the cell had; None where that is not known."""
+        return hardware_units(self.content)
 
     @property
     def drawn_trial(self) -> dict[str, Any] | None:

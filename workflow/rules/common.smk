@@ -130,6 +130,11 @@ def described_figure(path, kind, labels):
     )
 
 
+def claims_file():
+    """The file of claims as an input, where the study names one."""
+    return [study.report.claims] if study.report.claims else []
+
+
 def report_settings():
     """What the report needs to know of the config."""
     baseline = {"mode": study.baseline_mode, "dtype": study.baseline_dtype}
@@ -138,5 +143,7 @@ def report_settings():
         "language": study.report.language,
         "baseline": baseline,
         "config": str(study.source),
+        "claims": study.report.claims,
+        "margin": study.report.margin,
     }
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)

@@ -34,6 +34,7 @@ rule write_markdown:
         comparisons="results/comparisons.csv",
         summary="results/summary.csv",
         figures=figures(),
+        claims=claims_file(),
     output:
         report(
             "reports/summary.md", category="Report", caption="../report/markdown.rst"
@@ -56,6 +57,7 @@ rule write_pdf:
         cells=cells(f"{CELL}/cell.json"),
         comparisons="results/comparisons.csv",
         figures=figures(),
+        claims=claims_file(),
         # Not read: asking for the PDF brings the Markdown and the summary too.
         markdown="reports/summary.md",
     output:
