@@ -53,7 +53,7 @@ statistics: .venv/pipeline.stamp ## coverage, errors and power of the verdicts, 
 	@$(BIN)/python benchmarks/statistics_tables.py docs/statistics.md
 
 clean: ## remove reports and caches; measurements (results/), environments and the model stay
-	rm -rf reports .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf reports .pytest_cache .mypy_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- environments: a stamp is written last, so that what was interrupted is done again ----------------------------

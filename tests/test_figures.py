@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,16 @@ from sample_results import Sample, write_sample
 
 from pdkv import typefaces
 from pdkv.errors import UserError
-from pdkv.figure_names import figure_paths
+from pdkv.figure_names import ecdf_figure, metrics_figure, trace_figure
 from pdkv.figure_style import COLOURS
 from pdkv.figures import draw_figures
 from pdkv.report_model import ReportSettings
 from pdkv.report_pdf import write_pdf
+
+
+def figure_paths(modes: Iterable[str]) -> list[str]:
+    """The figures of a study with one workload, ``short``, and one load level."""
+    return [metrics_figure("short", 0), ecdf_figure("short", 0), *(trace_figure("short", mode) for mode in modes)]
 
 
 def draw(tmp_path: Path, sample: Sample | None = None) -> list[Path]:
@@ -38,7 +43,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_every_named_figure_and_no_other_is_drawn(drawn: list[Path]) -> None:
     folder = drawn[0].parents[1]
-    named = figure_paths("short", 1, ("default", "chunked", "1p1d"))
+    named = figure_paths(("default", "chunked", "1p1d"))
     assert [path.relative_to(folder).as_posix() for path in drawn] == named
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()) == sorted(named)
 
@@ -93,7 +98,7 @@ def test_colours_differ_in_greyscale() -> None:
 def test_a_study_without_numbers_still_gives_every_figure(tmp_path: Path) -> None:
     sample = Sample(failed=frozenset((m, d) for m in Sample().modes for d in Sample().dtypes))
     drawn = draw(tmp_path, sample)
-    assert len(drawn) == len(figure_paths("short", 1, sample.modes))
+    assert len(drawn) == len(figure_paths(sample.modes))
     assert all(path.stat().st_size < 40_000 for path in drawn)  # a sentence each, no panels
 
 

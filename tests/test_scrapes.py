@@ -9,7 +9,6 @@ from pdkv.scrapes import (
     cache_config,
     counter,
     increase,
-    mean_between,
     parse_scrape,
     point_counters,
     read_answer,
@@ -107,13 +106,6 @@ def test_increase_is_none_after_a_restart_and_counts_new_label_sets_from_zero() 
     assert increase(old, parse_scrape('vllm:a_total{engine="0"} 10\nvllm:a_total{engine="1"} 5\n'), "a") == 5
     assert increase(old, parse_scrape("vllm:b_total 1\n"), "a") is None
     assert increase(None, old, "a") is None
-
-
-def test_mean_needs_no_buckets_and_no_requests_give_no_mean() -> None:
-    before = parse_scrape("vllm:h_sum 1.0\nvllm:h_count 1.0\n")
-    assert mean_between(before, parse_scrape("vllm:h_sum 4.0\nvllm:h_count 3.0\n"), "h") == 1.5
-    assert mean_between(before, before, "h") is None
-    assert mean_between(before, parse_scrape("vllm:h_sum 4.0\n"), "h") is None
 
 
 def test_a_healthy_pd_pair() -> None:

@@ -3,8 +3,6 @@
 A folder per workload keeps apart what would meet in one name: mode ``b_c`` of ``a``, and mode ``c`` of ``a_b``.
 """
 
-from collections.abc import Iterable
-
 
 def metrics_figure(workload: str, point: int) -> str:
     """The metrics of each cell with their spread, at one load level (``point`` counts from 0 in the config's order)."""
@@ -19,11 +17,3 @@ def ecdf_figure(workload: str, point: int) -> str:
 def trace_figure(workload: str, mode: str) -> str:
     """The devices of one deployment mode over time."""
     return f"{workload}/trace_{mode}.svg"
-
-
-def figure_paths(workload: str, points: int, modes: Iterable[str]) -> list[str]:
-    """Every figure of one workload with ``points`` load levels, relative to the figures folder."""
-    levels = [
-        path for point in range(points) for path in (metrics_figure(workload, point), ecdf_figure(workload, point))
-    ]
-    return levels + [trace_figure(workload, mode) for mode in modes]

@@ -73,14 +73,6 @@ def increase(before: Scrape | None, after: Scrape | None, name: str, **labels: s
     return math.fsum(grown)
 
 
-def mean_between(before: Scrape | None, after: Scrape | None, histogram: str) -> float | None:
-    """Mean of what a histogram saw between two scrapes; ``None`` where it is missing or saw nothing.
-
-    Needs ``_sum`` and ``_count`` only, so that missing buckets do not matter.
-    """
-    return _mean_over([(before, after)], histogram)
-
-
 def cache_config(scrape: Scrape | None) -> dict[str, str]:
     """The labels of ``cache_config_info``, in which an engine states its KV cache; empty where it is missing."""
     return dict(next(iter(_select(scrape, "cache_config_info", {})), ()))

@@ -90,6 +90,8 @@ def lease_devices(plan: Mapping[str, Any], trial: str, say: Callable[[str], None
             )
         count = sum(instance["gpus"] for instance in plan["instances"])
         lease = lease_gpus(count, os.environ, nvml, trial=trial, wait_s=LEASE_WAIT_S, say=say)
+        for warning in lease.warnings:  # others' memory on a GPU of ours: the check of the trace decides what it means
+            say(warning)
     elif device is not None:
         lease = lease_host(trial=trial, wait_s=LEASE_WAIT_S, say=say)
     return TrialDevices(lease, nvml, time.monotonic() - began_s)
