@@ -28,7 +28,7 @@ model: engine ## the bundled model
 	@$(BIN)/pdkv prepare-model $(MODEL)
 
 report: engine ## measure what is not measured yet, and write the report (CONFIG=config/config.yaml)
-	@PATH="$$PWD/$(BIN):$$PATH" snakemake --cores $(CORES) --quiet rules progress --configfile "$(CONFIG)" -- reports/summary.pdf
+	@PATH="$$PWD/$(BIN):$$PATH" snakemake --cores $(CORES) --quiet reason --configfile "$(CONFIG)" -- reports/summary.pdf
 	@echo "report: reports/summary.pdf and reports/summary.md"
 
 test: .venv/dev.stamp lint ## everything: lint, unit tests, tests with a real engine on the CPU

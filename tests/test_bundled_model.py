@@ -8,6 +8,8 @@ import pytest
 
 from pdkv import bundled_model
 from pdkv.errors import UserError
+from pdkv.model_shape import read_model_shape
+from pdkv.resolve import BUNDLED_SHAPE
 
 ROOT = Path(__file__).parents[1]
 
@@ -130,3 +132,8 @@ class TestPrepare:
 @pytest.mark.engine
 def test_real_bundled_model_is_whole() -> None:
     bundled_model.verify_model(ROOT / ".engine" / "models" / "bundled")
+
+
+@pytest.mark.engine
+def test_shape_that_plans_use_is_that_of_the_real_model() -> None:
+    assert read_model_shape(ROOT / ".engine" / "models" / "bundled") == BUNDLED_SHAPE

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from pdkv.cli import _parser
 from pdkv.config import load_study
 
 ROOT = Path(__file__).parent.parent
 ENGINE = f"[{json.dumps(sys.executable)}, {json.dumps(str(ROOT / 'tests/fake_engine.py'))}]"
+ENGINE_BY_PYTHON = "{python: '/opt/my engine/bin/python'}"
 STUDY = f"""\
 model: fake/model
 engine: {{command: {ENGINE}}}
@@ -125,6 +128,18 @@ def test_first_run_makes_everything(finished: Workspace) -> None:
     output = finished.output
     assert "2 cells × 1 launches = 2 trials" in output, "the check stands before the run"
     assert re.search(r"\[1/2\] w · \w+ · fp16 · r1", output), "progress says which trial of how many"
+
+
+@pytest.mark.parametrize("engine", ["auto", ENGINE_BY_PYTHON], ids=["embedded", "by python"])
+def test_every_command_of_a_first_run_is_one_that_the_command_line_takes(tmp_path: Path, engine: str) -> None:
+    """On an empty clone too, where the model must be made first: no rule may print words that `pdkv` refuses."""
+    workspace = Workspace(tmp_path)
+    workspace.write_study(STUDY.replace("fake/model", "bundled").replace(f"{{command: {ENGINE}}}", engine))
+    printed = workspace.run("--dry-run", "--printshellcmds")
+    commands = re.findall(r"^Shell command: pdkv (.+?)(?: 2> \S+)?$", printed, re.MULTILINE)
+    assert {command.split()[0] for command in commands} >= {"prepare-model", "plan", "measure", "write-pdf"}
+    for command in commands:
+        _parser().parse_args(shlex.split(command))  # exits where it does not understand
 
 
 def test_second_run_does_nothing_and_is_quick(workspace: Workspace) -> None:

@@ -11,6 +11,10 @@ from pdkv.model_shape import UNKNOWN, ModelShape, read_model_shape
 from pdkv.plan import ResolvedEngine
 from pdkv.records import Engine, Model
 
+# Known before the model is made, so that a first run can be estimated and planned too.
+BUNDLED_SHAPE = ModelShape(
+    parameters=134_515_008, layers=30, kv_heads=3, head_dim=64, vocab_size=49_152, max_positions=8192
+)
 VLLM_MODULE = "vllm.entrypoints.cli.main"  # the `vllm` script of an environment, whatever its PATH
 
 
@@ -60,8 +64,7 @@ def resolve_model(model: Model, home: Path) -> tuple[str, ModelShape]:
     Raises :class:`UserError` for a folder that is not a model.
     """
     if model.name == "bundled":
-        folder = home / "models" / "bundled"
-        return str(folder), read_model_shape(folder)
+        return str(home / "models" / "bundled"), BUNDLED_SHAPE
     looks_like_path = model.name.startswith((".", "/", "~")) or model.name.count("/") > 1
     folder = _absolute(model.name)
     if not folder.is_dir():

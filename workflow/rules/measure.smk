@@ -21,7 +21,7 @@ rule prepare_model:
         # A function of output is not compared: another engine does not make the model anew.
         python=lambda wildcards, output: study.engine.python or "",
     shell:
-        "pdkv prepare-model {params.folder:q} --python {params.python:q} 2> {log:q}"
+        "pdkv prepare-model {params.folder:q} --python={params.python:q} 2> {log:q}"
 
 
 rule plan_server:
