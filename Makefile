@@ -43,7 +43,7 @@ test-quick: .venv/dev.stamp lint ## the same without a real engine: a few minute
 lint: .venv/dev.stamp ## ruff, mypy, snakefmt, snakemake --lint
 	@echo "lint: ruff"; $(BIN)/ruff check .; $(BIN)/ruff format --check --quiet .
 	@echo "lint: mypy"; $(BIN)/mypy
-	@echo "lint: snakefmt"; $(BIN)/snakefmt --check --quiet Snakefile workflow
+	@echo "lint: snakefmt"; $(BIN)/snakefmt --check Snakefile workflow
 	@echo "lint: snakemake"; PATH="$$PWD/$(BIN):$$PATH" snakemake --lint
 
 lock: .venv/dev.stamp ## make envs/*.txt anew (UPGRADE=1: with the newest versions)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pdkv.comparability import config_facts, differing_facts, environment_facts
-from pdkv.config import EIGHT_BIT
+from pdkv.config_promises import EIGHT_BIT
 from pdkv.host_load import host_load, same_load
 
 Effect = Literal["baseline", "dtype", "mode", "hardware", "interaction"]

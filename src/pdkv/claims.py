@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pdkv.claim_file import EVERY, Claim, ClaimTest
-from pdkv.config import SIXTEEN_BIT
+from pdkv.config_promises import SIXTEEN_BIT
 from pdkv.study_results import Effect, StudyResults
 from pdkv.verdicts import MARGIN
 

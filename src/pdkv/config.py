@@ -5,6 +5,7 @@ Every fault ends in one :class:`UserError` that names file, line, key, what was 
 
 import random
 import re
+import shlex
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,18 +14,22 @@ from typing import Any
 from pydantic import ValidationError
 
 from pdkv.config_messages import choices, explain, fault
+from pdkv.config_promises import (
+    DISAGGREGATED,
+    EIGHT_BIT,
+    KNOWN_MODES,
+    REPLICATED,
+    SIXTEEN_BIT,
+    check_precisions,
+    check_promises,
+)
 from pdkv.config_schema import EngineSection, LimitsSection, ModeSection, ReportSection, StudySection, WorkloadSection
 from pdkv.engine_args import check_args, normalize_args
 from pdkv.errors import UserError
 from pdkv.records import Engine, KvDtype, Limits, LoadPoint, Mode, Model, Trial, Workload
 from pdkv.yaml_source import KeyPath, YamlSource, read_yaml
 
-SIXTEEN_BIT = {"fp16": "float16", "bf16": "bfloat16"}
-EIGHT_BIT = ("fp8", "fp8_e4m3", "fp8_e5m2")
-KNOWN_MODES = ("default", "chunked", "unchunked", "1p1d", "2x")
 RESERVED_NAMES = {"cell.json", "summary", "summary.csv", "summary.parquet", "comparisons.csv", "logs", "report"}
-DISAGGREGATED = re.compile(r"([1-9]\d?)p([1-9]\d?)d")
-REPLICATED = re.compile(r"([1-9]\d?)x")
 MINIMUM_TOKEN_BUDGET = 2048
 
 
@@ -114,6 +119,7 @@ def _resolve(section: StudySection, source: YamlSource) -> Study:
         _check_names(kind, list(names), source)
     modes = tuple(_mode(name, mode, source) for name, mode in section.modes.items())
     dtypes = _dtypes(section.dtypes, source)
+    check_precisions(modes, section.dtypes, source)
     return Study(
         model=Model(**section.model.model_dump()),
         engine=_engine(section.engine, source),
@@ -148,7 +154,7 @@ def _engine(section: EngineSection, source: YamlSource) -> Engine:
         )
     if section.kind == "custom" and not named:
         raise fault(source, ("engine",), "kind custom without an engine", "python: PATH, or command: PREFIX")
-    command = section.command[0].split() if len(section.command) == 1 else section.command
+    command = shlex.split(section.command[0]) if len(section.command) == 1 else section.command
     check_args(section.args, ("engine", "args"), source)
     return Engine(
         kind="custom" if named else section.kind,
@@ -165,6 +171,7 @@ def _engine(section: EngineSection, source: YamlSource) -> Engine:
 def _mode(name: str, section: ModeSection, source: YamlSource) -> Mode:
     where: KeyPath = ("modes", name)
     split, copies = DISAGGREGATED.fullmatch(name), REPLICATED.fullmatch(name)
+    check_promises(name, section, source)
     prefill, decode, replicas = section.prefill, section.decode, section.replicas
     if split:
         said = (int(split[1]), int(split[2]))

@@ -4,11 +4,20 @@ Short forms (``model: bundled``, ``modes: [default, 1p1d]``, ``concurrency: 2``)
 that every key has one type.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 ScalarArgs = dict[str, Any]
+OWN_VARIABLES = {
+    "VLLM_CPU_KVCACHE_SPACE": ": use engine.kv_cache_gib",
+    "VLLM_CPU_OMP_THREADS_BIND": ": cores are split among the instances",
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": "",
+    "VLLM_NIXL_SIDE_CHANNEL_PORT": "",
+    "VLLM_SERVER_DEV_MODE": ": it is how a server is asked what it resolved",
+    "CUDA_VISIBLE_DEVICES": ": GPUs are leased; set it for the whole of pdkv to offer fewer",
+}
 
 
 def _whole(value: Any) -> Any:
@@ -53,8 +62,19 @@ def _keyed(key: str, section: Any) -> BeforeValidator:
     )
 
 
+def _variables(value: Any) -> Any:
+    """Environment variables that an operating system takes and that pdkv does not set itself."""
+    for name, text in value.items() if isinstance(value, dict) else ():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in str(text):
+            raise ValueError(f"{name!r} can't be an environment variable")
+        if name in OWN_VARIABLES:
+            raise ValueError(f"pdkv sets {name} itself{OWN_VARIABLES[name]}")
+    return value
+
+
 Whole = Annotated[int, BeforeValidator(_whole)]
 Number = Annotated[float, BeforeValidator(_number)]
+Variables = Annotated[dict[str, str], BeforeValidator(_variables)]
 Users = Annotated[Whole, Field(ge=1, le=65536)]
 Rate = Annotated[Number, Field(gt=0, le=1e6)]
 Texts = Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=list[str] | str)]
@@ -86,7 +106,7 @@ class EngineSection(_Section):
         default_factory=list, description='what stands for "vllm", e.g. apptainer exec --nv vllm.sif vllm'
     )
     args: Arguments = Field(default_factory=dict, description="vLLM arguments for every mode, e.g. {max_num_seqs: 64}")
-    env: dict[str, str] = Field(default_factory=dict, description="environment variables, as strings")
+    env: Variables = Field(default_factory=dict, description="environment variables, as strings")
     token_budget: Whole | None = Field(None, ge=16, le=1_048_576, description="a whole number, at least 16")
     kv_cache_gib: Whole = Field(1, ge=1, le=4096, description="a whole number of GiB, at least 1 (CPU engine)")
     gpu_memory_utilization: Number = Field(0.9, gt=0, le=1, description="a share above 0 and up to 1")
@@ -140,7 +160,7 @@ class ModeSection(_Section):
     args: Arguments = Field(default_factory=dict, description="vLLM arguments, e.g. {max_num_seqs: 8}")
     prefill_args: Arguments = Field(default_factory=dict, description="vLLM arguments of the prefill instances")
     decode_args: Arguments = Field(default_factory=dict, description="vLLM arguments of the decode instances")
-    env: dict[str, str] = Field(default_factory=dict, description="environment variables, as strings")
+    env: Variables = Field(default_factory=dict, description="environment variables, as strings")
     kv_connector: Annotated[KvConnectorSection, _keyed("name", KvConnectorSection)] = Field(
         default_factory=lambda: KvConnectorSection.model_validate({}), description="a name, or {name, config}"
     )

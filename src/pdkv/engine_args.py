@@ -25,6 +25,8 @@ OWN_ARGS = {
     "enable-chunked-prefill": "comes from the mode's chunked_prefill",
     "no-enable-chunked-prefill": "comes from the mode's chunked_prefill",
     "tensor-parallel-size": "comes from the mode's tensor_parallel_size",
+    "pipeline-parallel-size": "is not supported: GPUs are counted by tensor_parallel_size",
+    "data-parallel-size": "is not supported: use a mode with replicas, such as 2x",
     "gpu-memory-utilization": "comes from engine.gpu_memory_utilization",
     "enable-prefix-caching": "is off in every mode: prompts are unique, and hits would hide prefill",
     "no-enable-prefix-caching": "is always set",

@@ -80,4 +80,7 @@ def resolve_model(model: Model, home: Path) -> tuple[str, ModelShape]:
 
 def _absolute(path: str) -> Path:
     # absolute, but not resolved: a virtual environment's Python is a link, and following it leaves the environment
-    return Path(path).expanduser().absolute()
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError:
+        raise UserError(f"{path}: there is no such user", remedy="write the path out") from None

@@ -120,7 +120,9 @@ class Measurement:
         self.record = record
         self.progress = progress
         self.points = [LoadPoint(**point) for point in plan["points"]]
-        self.prompts = Prompts(trial.seed, trial.workload.id, trial.workload.input_tokens, *plan["token_range"])
+        # A server that the user runs may keep prefixes from one trial to the next: there, prompts never come twice.
+        prompted = trial.name if plan["endpoint"] else trial.workload.id
+        self.prompts = Prompts(trial.seed, prompted, trial.workload.input_tokens, *plan["token_range"])
         self.connector = plan["asked"]["kv_connector"]
 
     def run(self, folder: Path) -> None:

@@ -23,6 +23,7 @@ SHARED: Floors = {
     1: (
         "config",
         "config_messages",
+        "config_promises",
         "config_schema",
         "due",
         "engine_args",
