@@ -5,7 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 from pdkv.report_blocks import Block, Column, Paragraph, Section, Table, left, row
-from pdkv.report_phrases import cell_label, hardware, known_or_dash, listed, load_level, same_or_split, topology
+from pdkv.report_phrases import (
+    cell_label,
+    hardware,
+    is_launched,
+    known_or_dash,
+    listed,
+    load_level,
+    same_or_split,
+    topology,
+)
 from pdkv.study_results import Cell, StudyResults
 from pdkv.units import DASH, format_bytes
 from pdkv.wording import Wording
@@ -31,7 +40,9 @@ def describe_conditions(results: StudyResults, say: Wording) -> list[Section]:
 
 def uses_random_weights(results: StudyResults) -> bool:
     """Whether any cell served a model without its trained weights."""
-    return any((cell.config.get("model") or {}).get("load_format") == "dummy" for cell in results.cells)
+    return any(
+        is_launched(cell) and (cell.config.get("model") or {}).get("load_format") == "dummy" for cell in results.cells
+    )
 
 
 def gpu_names(environment: dict[str, Any]) -> str:
@@ -56,6 +67,14 @@ def _setup_table(results: StudyResults, say: Wording) -> Table:
     rows = []
     for key, read in _SETUP.items():
         values = [(cell, text) for cell in results.cells if (text := read(cell, say))]
+        if key in _OF_LAUNCHED and any(is_launched(cell) for cell, _ in values):
+            said = say("mode.as_user_runs")
+            launched = {cell: text for cell, text in values if is_launched(cell)}
+            values = [
+                (cell, launched.get(cell, said)) for cell in results.cells if cell in launched or not is_launched(cell)
+            ]
+        elif key in _OF_LAUNCHED:
+            values = []
         if values:
             rows.append(row(say(f"setup.{key}"), same_or_split(values, results, say)))
     return Table(
@@ -94,6 +113,9 @@ def _driver(cell: Cell, _: Wording) -> str:
         "",
     )
 
+
+# What the study asks of servers that it starts; a server that its user runs has its own.
+_OF_LAUNCHED = ("load_format", "engine", "token_budget", "engine_args", "engine_env")
 
 _SETUP: dict[str, Callable[[Cell, Wording], str]] = {
     "model": model_name,
@@ -169,7 +191,7 @@ def _mode_table(results: StudyResults, say: Wording) -> Table:
                 topology(cells[0], say),
                 ", ".join(hardware_texts) or DASH,
                 known_or_dash(mode.get("tensor_parallel_size"), say),
-                said or say("mode.engine_default"),
+                said or say("mode.engine_default" if is_launched(cells[0]) else "mode.as_user_runs"),
             )
         )
     columns = (
@@ -179,7 +201,9 @@ def _mode_table(results: StudyResults, say: Wording) -> Table:
         Column(say("mode.tensor_parallel")),
         left(say("mode.settings"), wide=True),
     )
-    return Table(say("mode.caption"), columns, tuple(rows), notes=(say("mode.note"),))
+    launched = [is_launched(cell) for cell in results.cells]
+    fixed = [say("mode.launched" if all(launched) else "mode.some_launched")] if any(launched) else []
+    return Table(say("mode.caption"), columns, tuple(rows), notes=(" ".join((say("mode.note"), *fixed)),))
 
 
 def _dtype_table(results: StudyResults, say: Wording) -> Table:
@@ -202,7 +226,8 @@ def _dtype_table(results: StudyResults, say: Wording) -> Table:
             )
         )
     columns = tuple(left(say(f"dtype.{key}")) for key in ("name", "model", "asked", "resolved"))
-    return Table(say("dtype.caption"), columns, tuple(rows))
+    key = "dtype.caption" if any(is_launched(cell) for cell in results.cells) else "dtype.endpoint_caption"
+    return Table(say(key), columns, tuple(rows))
 
 
 def _validity_table(results: StudyResults, say: Wording) -> Table:

@@ -1,10 +1,10 @@
 """One thing changed at a time: disaggregation against one instance and against replicas, and the KV precision."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pdkv.identical_cells import identical_groups, noise
 from pdkv.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.report_phrases import cell_label, format_change, hardware_pair, listed, short_level
+from pdkv.report_phrases import cell_label, format_change, hardware_pair, is_suspect, listed, short_level
 from pdkv.stats import supports_quantile
 from pdkv.study_results import Cell, Effect, StudyResults
 from pdkv.typefaces import printable_log
@@ -16,12 +16,17 @@ HEADLINES = (
     ("ttft", "mean"), ("ttft", "median"), ("ttft", "p99"), ("tpot", "mean"), ("itl", "p99"), ("e2el", "mean"),
     ("output_throughput", "value"),
 )  # fmt: skip
-WEAK, WITHIN_NOISE = "*", "≈"
-NOTES = {WEAK: "weak", WITHIN_NOISE: "within_noise"}
+WEAK, WITHIN_NOISE, SUSPECT = "*", "≈", "†"
+NOTES = {WEAK: "weak", WITHIN_NOISE: "within_noise", SUSPECT: "suspect_pair"}
 
 
-def describe_disaggregation(results: StudyResults, say: Wording) -> list[Section]:
+def describe_disaggregation(
+    results: StudyResults, baseline: tuple[str, str], margin: float, say: Wording
+) -> list[Section]:
     """PD against one instance, against replicas on equal hardware, and the other modes."""
+    is_default = baseline[0] == "default"
+    base = say("effects.default") if is_default else baseline[0]
+    words = {"base": say("effects.default_mode") if is_default else say("effects.named_mode", mode=baseline[0])}
     split = [cell for cell in results.cells if cell.disaggregated]
     others = [cell for cell in results.cells if not cell.disaggregated]
     if len(results.modes) == 1:
@@ -29,25 +34,25 @@ def describe_disaggregation(results: StudyResults, say: Wording) -> list[Section
     elif not split:
         blocks = [Paragraph(say("effects.no_pd"))]
     else:
-        blocks = _effect_block(results, "mode", split, "effects.pd", say)
+        blocks = _effect_block(results, "mode", split, "effects.pd", words, margin, say)
     if split and any(is_replicated(cell) for cell in results.cells):
-        blocks += _effect_block(results, "hardware", split, "effects.hardware", say)
+        blocks += _effect_block(results, "hardware", split, "effects.hardware", words, margin, say)
     elif split and len(results.modes) > 1:
         blocks.append(Paragraph(say("effects.hardware.absent")))
     if any(_rows(results, "mode", others, say)):
-        blocks += _effect_block(results, "mode", others, "effects.other_modes", say)
+        blocks += _effect_block(results, "mode", others, "effects.other_modes", words, margin, say)
     return [
-        Section(say("effects.modes_title"), (Paragraph(say("effects.reading")), *blocks)),
+        Section(say("effects.modes_title", base=base), (Paragraph(say("effects.reading")), *blocks)),
         Section(say("identical.title"), tuple(_identical_blocks(results, say)), level=2),
     ]
 
 
-def describe_precision(results: StudyResults, say: Wording) -> list[Section]:
+def describe_precision(results: StudyResults, baseline: tuple[str, str], margin: float, say: Wording) -> list[Section]:
     """KV precision within each mode."""
     if len(results.dtypes) == 1:
         blocks: list[Block] = [Paragraph(say("effects.one_dtype", dtype=results.dtypes[0]))]
     else:
-        blocks = _effect_block(results, "dtype", results.cells, "effects.dtype", say)
+        blocks = _effect_block(results, "dtype", results.cells, "effects.dtype", {"dtype": baseline[1]}, margin, say)
     return [Section(say("effects.dtype_title"), tuple(blocks))]
 
 
@@ -62,13 +67,25 @@ def headline(metric: str, stat: str, say: Wording) -> str:
     return name if stat == "value" else say("effects.headline", metric=name, stat=say(f"stat.{stat}"))
 
 
-def _effect_block(results: StudyResults, kind: str, cells: Sequence[Cell], key: str, say: Wording) -> list[Block]:
-    """The table of one kind of effect, or a sentence where there is none; then what was refused, and why."""
+def _effect_block(
+    results: StudyResults,
+    kind: str,
+    cells: Sequence[Cell],
+    key: str,
+    words: Mapping[str, str],
+    margin: float,
+    say: Wording,
+) -> list[Block]:
+    """The table of one kind of effect, or a sentence where there is none; then what was refused, and why.
+
+    ``words`` name in captions what the cells are set against.
+    """
     keyed = _rows(results, kind, cells, say)
     refused = _refusals(results, kind, cells, say)
     blocks: list[Block] = [Bullets(refused)] if refused else []
     if not keyed:
-        return [Paragraph(say("effects.all_refused" if refused else f"{key}.nothing")), *blocks]
+        why = say("effects.all_refused") if refused else _why_nothing(results, kind, cells, key, words, say)
+        return [Paragraph(why), *blocks]
     levels, rows = zip(*keyed, strict=True)
     columns = (
         left(say("effects.level")),
@@ -78,8 +95,30 @@ def _effect_block(results: StudyResults, kind: str, cells: Sequence[Cell], key: 
         *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
     )
     marks = {mark for each in rows for value in each for mark in value.mark}
-    notes = [f"{mark} {say(f'note.{name}')}" for mark, name in NOTES.items() if mark in marks]
-    return [Table(say(f"{key}.caption"), columns, tuple(rows), (say("note.change"), *notes), ruled_by(levels)), *blocks]
+    notes = [say("note.change")]
+    if any(len(cell.used_trials) > 1 for cell in results.cells):
+        notes.append(say("note.several_launches"))
+    if any(value.under for each in rows for value in each):
+        notes.append(say("note.verdicts", margin=f"±{100 * margin:g}%"))
+    notes += [f"{mark} {say(f'note.{name}')}" for mark, name in NOTES.items() if mark in marks]
+    return [Table(say(f"{key}.caption", **words), columns, tuple(rows), tuple(notes), ruled_by(levels)), *blocks]
+
+
+def _why_nothing(
+    results: StudyResults, kind: str, cells: Sequence[Cell], key: str, words: Mapping[str, str], say: Wording
+) -> str:
+    """Why there is no comparison of this kind and none that was refused either."""
+    pairs = [
+        (results.cell_of(effect), results.base_of(effect))
+        for effect in results.effects
+        if effect.row["effect"] == kind and results.cell_of(effect) in cells
+    ]
+    if not pairs:
+        why = say(f"{key}.no_pair" if say.has(f"{key}.no_pair") else "effects.no_pair")
+    else:
+        gone = all(not (cell.usable and base.usable) for cell, base in pairs)
+        why = say("effects.no_launch" if gone else "effects.no_value")
+    return say(f"{key}.nothing", why=why, **words)
 
 
 def _rows(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording) -> list[tuple[str, tuple[Value, ...]]]:
@@ -120,9 +159,9 @@ def _change(
     if effect.interval:
         low, high = (format_change(end) for end in effect.interval)
         under = say("effects.interval", low=low, high=high).replace("%", "") + "\n" + verdict(effect, say)
-    return Value(
-        format_change(effect.ratio), under=under, mark=(WEAK if weak else "") + (WITHIN_NOISE if small else "")
-    )
+    doubtful = any(is_suspect(cell, index) for cell in pair)
+    mark = (WEAK if weak else "") + (WITHIN_NOISE if small else "") + (SUSPECT if doubtful else "")
+    return Value(format_change(effect.ratio), under=under, mark=mark)
 
 
 def verdict(effect: Effect, say: Wording) -> str:

@@ -73,6 +73,8 @@ class _Level:
     def _notes(self, *, weak: bool) -> tuple[str, ...]:
         states = {cell.point_state(self.index) for cell in self.cells}
         notes = []
+        if any((cell.point(self.index) or {}).get("launches", 0) > 1 for cell in self.cells):
+            notes.append(self.say("note.several_launches"))
         if weak:
             notes.append(f"{WEAK} {self.say('note.weak')}")
         if "suspect" in states:
@@ -97,7 +99,15 @@ class _Level:
         """None is best in a percentile that one of the samples cannot carry."""
         if any(self._is_weak(cell, metric, stat) for cell in self.compared):
             return set()
-        return best_cells(self.compared, self.index, metric, stat, higher=False, measured=self.cells)
+        return self._best(metric, stat, higher=False)
+
+    def _best(self, metric: str, stat: str, *, higher: bool) -> set[Cell]:
+        """None is best where the ratios, taken repeat by repeat, put another cell ahead of the best value."""
+        best = best_cells(self.compared, self.index, metric, stat, higher=higher, measured=self.cells)
+        ratios = {cell: 1.0 if cell is self.base else self._ratio(cell, metric, stat) for cell in self.compared}
+        ahead = [ratio if higher else -ratio for cell in best if (ratio := ratios[cell]) is not None]
+        behind = [ratio if higher else -ratio for cell in set(ratios) - best if (ratio := ratios[cell]) is not None]
+        return set() if ahead and behind and min(ahead) < max(behind) else best
 
     def latency_table(self, metrics: Sequence[str], level: dict[str, str]) -> Table:
         """Two latencies side by side: mean, median, p90, p99 and the number of values of each."""
@@ -128,7 +138,7 @@ class _Level:
     def throughput_table(self, level: dict[str, str]) -> Table:
         """Throughput, also per GPU or core, and how well the load was kept up."""
         say, index = self.say, self.index
-        best = best_cells(self.compared, index, THROUGHPUT, "value", higher=True, measured=self.cells)
+        best = self._best(THROUGHPUT, "value", higher=True)
         rows = []
         for cell in self.cells:
             point = cell.point(index) or {}

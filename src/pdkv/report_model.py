@@ -67,8 +67,8 @@ def build_report(results: StudyResults, settings: ReportSettings) -> Report:
     sections = [
         *describe_conditions(results, say),
         *describe_metrics(results, settings.baseline, say),
-        *describe_disaggregation(results, say),
-        *describe_precision(results, say),
+        *describe_disaggregation(results, settings.baseline, settings.margin, say),
+        *describe_precision(results, settings.baseline, settings.margin, say),
         *(describe_claims(results, read_claims(settings.claims), say, settings.margin) if settings.claims else []),
         *describe_servers(results, say),
         *describe_stages(results, say),
@@ -79,7 +79,7 @@ def build_report(results: StudyResults, settings: ReportSettings) -> Report:
     return Report(
         title=settings.title,
         subtitle=subtitle(results, say),
-        said=say_what_is_known(results, settings.baseline, say),
+        said=say_what_is_known(results, say),
         untold=say_what_is_untold(results, say),
         sections=tuple(sections),
         language=settings.language,

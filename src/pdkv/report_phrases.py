@@ -55,6 +55,16 @@ def format_change(ratio: float | None) -> str:
     return "0.0%" if text in ("+0.0%", "-0.0%") else text.replace("-", "−")
 
 
+def is_suspect(cell: Cell, index: int) -> bool:
+    """Whether the numbers of a cell at one load level rest on launches that a check raised doubt about."""
+    return "suspect" in (cell.state, cell.point_state(index))
+
+
+def is_launched(cell: Cell) -> bool:
+    """Whether the study starts the cell's servers; a mode with an endpoint is a server that its user runs."""
+    return not (cell.config.get("mode") or {}).get("endpoint")
+
+
 def topology(cell: Cell, say: Wording) -> str:
     """What a cell's mode consists of."""
     mode = cell.config.get("mode") or {}

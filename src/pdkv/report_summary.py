@@ -8,10 +8,20 @@ from collections import Counter
 from pdkv.identical_cells import identical_groups, noise
 from pdkv.report_conditions import gpu_counts, model_name, uses_random_weights
 from pdkv.report_effects import verdict
-from pdkv.report_phrases import counted, format_change, hardware, hardware_of, listed, load_level
+from pdkv.report_phrases import (
+    counted,
+    format_change,
+    hardware,
+    hardware_of,
+    is_launched,
+    is_suspect,
+    listed,
+    load_level,
+)
 from pdkv.stats import supports_quantile
 from pdkv.study_results import LATENCIES, THROUGHPUT, Cell, Effect, StudyResults
 from pdkv.units import DASH, format_ms, format_percent, format_quantity
+from pdkv.verdicts import MIN_LAUNCHES
 from pdkv.wording import Wording
 
 OBSERVED = (("ttft", "mean"), ("tpot", "mean"), ("e2el", "mean"), (THROUGHPUT, "value"))
@@ -26,7 +36,7 @@ def subtitle(results: StudyResults, say: Wording) -> str:
     return " · ".join(dict.fromkeys(part for part in parts if part))
 
 
-def say_what_is_known(results: StudyResults, baseline: tuple[str, str], say: Wording) -> tuple[str, ...]:
+def say_what_is_known(results: StudyResults, say: Wording) -> tuple[str, ...]:
     """The strongest statements that the results support, plainest first."""
     modes, dtypes = results.modes, results.dtypes
     compared = say(
@@ -45,7 +55,7 @@ def say_what_is_known(results: StudyResults, baseline: tuple[str, str], say: Wor
     if not usable:
         return compared, outcome, say("summary.no_numbers")
     same = [] if (sentence := _same_modes(results, say)) is None else [sentence]
-    verdicts = _verdicts(results, baseline, say)
+    verdicts = _verdicts(results, say)
     observations = [] if verdicts else _observations(results, say)
     hardware_said = _unequal_hardware(results, say)
     return (compared, *same, outcome, *verdicts, *observations, *_yardsticks(results, say), *hardware_said)
@@ -54,12 +64,15 @@ def say_what_is_known(results: StudyResults, baseline: tuple[str, str], say: Wor
 def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     """What a reader might look for and the results do not carry."""
     usable = [cell for cell in results.cells if cell.usable]
-    launches = [len(cell.used_trials) for cell in usable]
+    launches = {cell: _fewest_launches(cell) for cell in usable}
     untold = []
-    if launches and max(launches) == 1:
+    few = [cell.name for cell, count in launches.items() if count < MIN_LAUNCHES]
+    if launches and max(launches.values()) == 1:
         untold.append(say("untold.one_launch"))
-    elif launches and min(launches) == 1:
-        untold.append(say("untold.some_one_launch"))
+    elif few and len(few) == len(usable):
+        untold.append(say("untold.few_launches"))
+    elif few:
+        untold.append(say("untold.some_few_launches", cells=listed(dict.fromkeys(few), say)))
     if uses_random_weights(results):
         untold.append(say("untold.random_weights"))
     else:
@@ -79,9 +92,20 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
         untold.append(say("untold.gone", cells=listed(gone, say)))
     if _lacks_fair_rival(results):
         untold.append(say("untold.no_replicas"))
-    if usable and not any(cell.hardware and cell.hardware[1] == "GPU" for cell in usable):
+    if {cell.hardware[1] for cell in usable if cell.hardware and is_launched(cell)} == {"core"}:
         untold.append(say("untold.cpu"))
     return tuple(untold)
+
+
+def _fewest_launches(cell: Cell) -> int:
+    """At the load level that the fewest launches of the cell count in."""
+    counts = [point["launches"] for point in cell.content.get("points") or [] if point["launches"]]
+    return min(counts, default=len(cell.used_trials))
+
+
+def _named(cell: Cell, index: int, say: Wording) -> str:
+    """The cell's name, with a word where its numbers are in doubt."""
+    return say("summary.suspect", cell=cell.name) if is_suspect(cell, index) else cell.name
 
 
 def _engine(results: StudyResults, say: Wording) -> str:
@@ -112,7 +136,7 @@ def _machine(results: StudyResults, say: Wording) -> str:
     return ", ".join(texts)
 
 
-def _verdicts(results: StudyResults, baseline: tuple[str, str], say: Wording) -> list[str]:
+def _verdicts(results: StudyResults, say: Wording) -> list[str]:
     """Decided effects against the baseline: a sentence per number and load level, most telling numbers first."""
     sentences = []
     for metric, stat in (*OBSERVED, ("ttft", "p99")):
@@ -121,14 +145,13 @@ def _verdicts(results: StudyResults, baseline: tuple[str, str], say: Wording) ->
                 effects = [
                     (cell, results.effect("baseline", cell, index, metric, stat)) for cell in results.cells_of(workload)
                 ]
-                decided = [_verdict(cell, effect, say) for cell, effect in effects if effect and _is_decided(effect)]
-                if decided:
+                found = [(cell, effect) for cell, effect in effects if effect and _is_decided(effect)]
+                if found:
                     place = say("summary.place", level=load_level(point, say), workload=workload)
                     number = _phrase(metric, stat, say)
-                    cells = "; ".join(decided)
-                    sentences.append(
-                        say("summary.verdicts", number=number, place=place, base="/".join(baseline), cells=cells)
-                    )
+                    cells = "; ".join(_verdict(cell, index, effect, say) for cell, effect in found)
+                    base = _named(results.base_of(found[0][1]), index, say)
+                    sentences.append(say("summary.verdicts", number=number, place=place, base=base, cells=cells))
     rest = len(sentences) - MOST_VERDICTS
     return sentences[:MOST_VERDICTS] + ([say("summary.more_verdicts", count=rest)] if rest > 0 else [])
 
@@ -137,10 +160,17 @@ def _is_decided(effect: Effect) -> bool:
     return effect.interval is not None and effect.verdict in DECIDED
 
 
-def _verdict(cell: Cell, effect: Effect, say: Wording) -> str:
+def _verdict(cell: Cell, index: int, effect: Effect, say: Wording) -> str:
     low, high = (format_change(end) for end in effect.interval or (None, None))
     change = format_change(effect.ratio)
-    return say("summary.verdict", cell=cell.name, verdict=verdict(effect, say), change=change, low=low, high=high)
+    return say(
+        "summary.verdict",
+        cell=_named(cell, index, say),
+        verdict=verdict(effect, say),
+        change=change,
+        low=low,
+        high=high,
+    )
 
 
 def _phrase(metric: str, stat: str, say: Wording) -> str:
@@ -165,7 +195,7 @@ def _observations(results: StudyResults, say: Wording) -> list[str]:
 
 def _range(cells: list[Cell], index: int, metric: str, stat: str, say: Wording) -> str:
     values = sorted(
-        ((value, cell.name) for cell in cells if (value := cell.value(index, metric, stat)) is not None),
+        ((value, _named(cell, index, say)) for cell in cells if (value := cell.value(index, metric, stat)) is not None),
         key=lambda pair: pair[0],
     )
     if not values:
