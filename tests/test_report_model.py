@@ -1,5 +1,6 @@
 """The report model: what is said, marked and left unsaid, given the stored results."""
 
+import csv
 import json
 import re
 from dataclasses import replace
@@ -289,6 +290,120 @@ class TestEffects:
         )
         assert not any("usable launch" in text for report in (alone, both) for text in texts_of(report))
         assert not tables(alone, "Disaggregated")
+
+
+def change_comparisons(path: Path, change: Any, **where: str) -> None:
+    """Let ``change`` alter the rows of comparisons.csv that have these values."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = [row for row in rows if all(row[key] == value for key, value in where.items())]
+    assert found
+    for row in found:
+        change(row)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def as_endpoint(content: dict[str, Any]) -> None:
+    content["config"]["mode"]["endpoint"] = "http://127.0.0.1:1"
+    content["config"].setdefault("engine", {}).update(kind="vllm", token_budget=2048)
+
+
+class TestTruthOfWords:
+    def test_the_margin_is_that_of_the_study_and_holm_is_claimed_for_its_family_only(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, launches=3), replace(SETTINGS, margin=0.075))
+        notes = " ".join(table(report, "Disaggregated modes against the default").notes)
+        assert "within ±7.5% of no change" in notes
+        assert "±2%" not in " ".join(texts_of(report))
+        assert "of one workload in one kind of comparison, metric and statistic" in notes
+
+    def test_one_launch_has_no_word_on_verdicts_or_means_of_ratios(self, six: Report) -> None:
+        notes = " ".join(note for each in tables(six, "") for note in each.notes)
+        assert "Holm" not in notes
+        assert "geometric mean" not in notes
+
+    def test_several_launches_say_what_a_difference_is(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, launches=2))
+        for start in ("TTFT and TPOT", "Throughput", "Disaggregated modes"):
+            assert any("geometric mean" in note for note in table(report, start).notes)
+
+    def test_two_launches_give_no_intervals_and_no_verdicts(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path / "a", replace(ALL_GOOD, launches=2))
+        assert any(text.startswith("Fewer than three launches of each cell: no intervals") for text in report.untold)
+        cells = write_sample(tmp_path / "b", replace(ALL_GOOD, launches=3))
+        change_cell(cells[1], lambda content: content["points"][0].update(launches=2, repeats=[1, 2]))
+        mixed = read_report(cells, tmp_path / "b/comparisons.csv", SETTINGS)
+        assert any(text.startswith("Fewer than three launches of default/fp8: no") for text in mixed.untold)
+
+    def test_no_best_where_the_ratios_put_another_cell_ahead(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, replace(ALL_GOOD, launches=2))
+        tpot_mean = 8
+
+        def best() -> list[str]:
+            rows = rows_by_label(table(read_report(cells, tmp_path / "comparisons.csv", SETTINGS), "TTFT and TPOT"))
+            return [name for name, row in rows.items() if row[tpot_mean].best]
+
+        assert best() == ["1p1d/fp16"]
+        where = {"effect": "baseline", "metric": "tpot", "stat": "mean", "mode": "1p1d", "dtype": "fp16"}
+        change_comparisons(tmp_path / "comparisons.csv", lambda row: row.update(ratio="1.01"), **where)
+        assert best() == []
+
+    def test_effects_that_rest_on_a_suspect_cell_are_marked(self, six: Report) -> None:
+        found = table(six, "KV-cache precision against fp16")
+        marks = {row[1].text: {"†" in value.mark for value in row[4:]} for row in found.rows}
+        assert marks == {"default/fp8": {False}, "chunked/fp8": {True}}
+        assert any(note.startswith("† one of the two cells is suspect") for note in found.notes)
+
+    @pytest.mark.parametrize(
+        ("suspect", "words"),
+        [(("1p1d", "fp16"), "1p1d/fp16 (suspect) higher"), (("default", "fp16"), "Against default/fp16 (suspect) at")],
+    )
+    def test_verdicts_of_the_summary_name_the_suspect(
+        self, tmp_path: Path, suspect: tuple[str, str], words: str
+    ) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, launches=3, suspect=frozenset({suspect})))
+        assert any(words in text for text in report.said)
+
+    def test_observations_of_the_summary_name_the_suspect(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, suspect=frozenset({("1p1d", "fp16"), ("1p1d", "fp8")})))
+        assert any(re.search(r"Observed at .*mean TTFT .*\(1p1d/fp\d+ \(suspect\)\)", text) for text in report.said)
+
+    def test_the_baseline_is_called_by_its_name(self, tmp_path: Path) -> None:
+        sample = replace(ALL_GOOD, modes=("default", "mine"))
+        report = report_of(tmp_path, sample, replace(SETTINGS, baseline=("mine", "fp16")))
+        assert "Disaggregation against mine" in [section.title for section in report.sections]
+        assert not any("the default mode" in text or "against the default" in text for text in texts_of(report))
+
+    def test_no_launch_is_blamed_where_the_study_has_no_such_pair(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, ALL_GOOD)
+        path = tmp_path / "comparisons.csv"
+        change_comparisons(path, lambda row: row.update(effect="elsewhere"), effect="mode")
+        text = section_text(read_report(cells, path, SETTINGS), "Disaggregation against the default")
+        assert "compared with the default mode: the study has no cell to set them against." in text
+        assert "usable launch" not in text
+
+    def test_servers_that_the_user_runs_are_not_described_as_launched(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, replace(ALL_GOOD, load_format="dummy"))
+        for path in cells:
+            change_cell(path, as_endpoint)
+        report = read_report(cells, tmp_path / "comparisons.csv", SETTINGS)
+        facts = {row[0].text for row in table(report, "Hardware, software").rows}
+        assert not facts & {"Token budget per step", "Load format", "Engine"}
+        texts = " ".join(texts_of(report))
+        for words in ("CPU cores: how modes", "Prefix caching is off", "random weights", "model dtype shown"):
+            assert words not in texts
+
+    def test_beside_launched_servers_those_of_the_user_are_named(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, ALL_GOOD)
+        for path in cells[:2]:
+            change_cell(path, as_endpoint)
+        report = read_report(cells, tmp_path / "comparisons.csv", SETTINGS)
+        facts = {row[0].text: row[1].text for row in table(report, "Hardware, software").rows}
+        assert "as the user runs it (default)" in facts["Load format"]
+        assert any("in every mode that was launched" in note for note in table(report, "Deployment modes").notes)
+        assert any("that were launched ran on CPU cores" in text for text in report.untold)
 
 
 class TestFailures:
