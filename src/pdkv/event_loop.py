@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from pdkv.interruption import STOP_SIGNALS
+from pdkv.interruption import STOP_SIGNALS, raise_if_told_to_stop, was_told_to_stop
 
 Result = TypeVar("Result")
 
@@ -45,6 +45,8 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
 
         for number in handlers:
             loop.add_signal_handler(number, stop, number)
+        if handlers and was_told_to_stop():  # before the loop took the signals over, and the raising was swallowed
+            task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             return (await task,)
         return None
@@ -57,6 +59,8 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+    if handlers:
+        raise_if_told_to_stop()
     if result is not None and not stopped_by:
         return result[0]
     for number in stopped_by[:1]:

@@ -1,11 +1,14 @@
-"""Being told to stop: the first SIGINT, SIGTERM or SIGHUP raises, and what cleans up afterwards is left in peace."""
+"""Being told to stop: a stop signal raises, is remembered, and what cleans up afterwards is left in peace."""
 
 import contextlib
 import signal
+import sys
 from collections.abc import Iterator
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Stop signals since the outermost block began. Of the process, as signal handlers are.
+_told: list[int] = []
 
 
 class Interrupted(KeyboardInterrupt):
@@ -21,19 +24,20 @@ class Interrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def raise_when_told_to_stop() -> Iterator[None]:
-    """Within the block, the first stop signal raises :class:`Interrupted` in the main thread; later ones do nothing.
+    """Within the block, a stop signal raises :class:`Interrupted` in the main thread and is remembered.
 
-    Only the first, because a second one would break off the ending of the servers that the first one began. A signal
-    that was ignored before (``nohup``) stays ignored.
+    Remembered, because Python discards what is raised amid a ``__del__`` or the callback of a weak reference:
+    :func:`raise_if_told_to_stop` then raises it again. Signals that come while an ``Interrupted`` is on its way out do
+    nothing: they would break off the ending of the servers that it began. A signal that was ignored before
+    (``nohup``) stays ignored.
     """
-    told: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        if not told:
-            told.append(number)
-            raise Interrupted(number)
+        _told.append(number)
+        raise_if_told_to_stop()
 
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    _told.clear()
     for number, handler in before.items():
         if handler != signal.SIG_IGN or number == signal.SIGTERM:
             signal.signal(number, stop)
@@ -42,3 +46,25 @@ def raise_when_told_to_stop() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _told.clear()
+
+
+def raise_if_told_to_stop() -> None:
+    """For the places where a measurement can end well: raise :class:`Interrupted` if a stop signal has come."""
+    if _told and not _is_being_interrupted():
+        raise Interrupted(_told[0])
+
+
+def was_told_to_stop() -> bool:
+    """Whether a stop signal has come, for places where raising would do harm."""
+    return bool(_told)
+
+
+def _is_being_interrupted() -> bool:
+    """Whether the code that runs was entered by an :class:`Interrupted`: a ``finally``, or the end of a ``with``."""
+    error = sys.exception()
+    while error is not None:
+        if isinstance(error, Interrupted):
+            return True
+        error = error.__context__
+    return False

@@ -20,7 +20,7 @@ from pdkv.deployment import DEATH_IS_KNOWN_S, Deployment
 from pdkv.devices import DeviceSampler, start_sampler
 from pdkv.errors import StageFailed
 from pdkv.evidence import Answer, Recorder
-from pdkv.interruption import Interrupted, raise_when_told_to_stop
+from pdkv.interruption import Interrupted, raise_if_told_to_stop, raise_when_told_to_stop
 from pdkv.load import LoadPoint, PointRecord, run_point
 from pdkv.ports import reserved_ports
 from pdkv.process_tree import process_start_s
@@ -91,6 +91,7 @@ def measure_trial(
                 devices.stay_idle()
                 if problem := sampler.stop(folder / "samples.parquet"):
                     logger.warning("%s", problem)
+        raise_if_told_to_stop()
         write_json(folder / "stages.json", "stages/1", record.content())
         took_s = time.monotonic() - record.started_s
         if record.failure:
@@ -143,11 +144,11 @@ class Measurement:
         """Start the servers; ready means that each has answered."""
         if self.deployment.endpoint:
             return
-        self.progress.stage("launch")
+        self.begin("launch")
         with self.record.stage("launch"):
             self.deployment.start()
             self.watch_processes()
-            waiting = partial(self.progress.waiting, "not ready yet")
+            waiting = partial(self.wait_on, "not ready yet")
             self.deployment.await_ready(self.trial.limits.launch_timeout_s, waiting)
             if self.deployment.router:
                 self.sampler.assign("router", "router", pid=self.deployment.router.server.pid)
@@ -156,7 +157,7 @@ class Measurement:
 
     def warm_up(self) -> None:
         """Every instance and pair, then the way of the load, at its lowest concurrency."""
-        self.progress.stage("warmup")
+        self.begin("warmup")
         pairs, singles = ways_to_warm(self.deployment.targets_by_role(), self.connector)
         warmup = Warmup(
             entry=self.deployment.entry,
@@ -168,7 +169,7 @@ class Measurement:
             rounds=self.trial.limits.warmup_rounds,
             timeout_s=self.trial.limits.request_timeout_s,
             recorder=self.recorder,
-            progress=self.progress.waiting,
+            progress=self.wait_on,
         )
         self.record.pairs = warmup.addressed
         with self.record.stage("warmup"):
@@ -193,7 +194,7 @@ class Measurement:
 
     def walk(self, point: LoadPoint) -> PointRecord:
         """One load point, with the servers' counters read before, during and after."""
-        self.progress.stage(f"load {describe_point(point)}")
+        self.begin(f"load {describe_point(point)}")
         self.deployment.bind(f"before point {point.point}")
         self.scraper.scrape("before", point.point)
         self.scraper.repeat(point.point)
@@ -239,6 +240,16 @@ class Measurement:
             logger.info("%s", line)
         for left in self.record.leftovers:
             logger.warning("still there after shutdown: %s", left)
+
+    def begin(self, what: str) -> None:
+        """The next stage or load point, unless the measurement was told to stop."""
+        raise_if_told_to_stop()
+        self.progress.stage(what)
+
+    def wait_on(self, what: str) -> None:
+        """Still in the stage, unless the measurement was told to stop."""
+        raise_if_told_to_stop()
+        self.progress.waiting(what)
 
     def watch_load(self, done: int, total: int) -> None:
         """Progress of the load, which is broken off as soon as a server has ended."""
