@@ -210,6 +210,11 @@ class TestPlacement:
     def test_unknown_braces_are_left_alone(self) -> None:
         assert fill_placeholders("{url:a} {x} {}", {"url:a": "http://h"}) == "http://h {x} {}"
 
+    def test_a_placeholder_that_has_no_value_is_the_users_own_text(self) -> None:
+        said = '{"remote": "{url:foo}", "at": "{kv_port}"}'
+        assert fill_placeholders(said, {"port": "1"}) == said
+        assert fill_placeholders("{{port}} {url:} {metrics_port}", {"port": "1"}) == "{1} {url:} {metrics_port}"
+
 
 @pytest.mark.parametrize(
     ("cores", "weights", "shares", "client"),

@@ -98,4 +98,4 @@ def place_instances(
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     """``--port {port}`` → ``--port 20123``. Only known placeholders: arguments may hold JSON, which has braces too."""
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
