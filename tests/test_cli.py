@@ -39,6 +39,7 @@ def pdkv(*arguments: object, cwd: Path = ROOT, **environment: str) -> subprocess
         env={**os.environ, **environment},
         capture_output=True,
         encoding="utf-8",
+        errors="surrogateescape",
         timeout=60,
     )
 
@@ -65,7 +66,7 @@ def golden_url() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def failing_server(after: int) -> Iterator[str]:
+def failing_server(after: int, usage: bytes = b'"prompt_tokens":8') -> Iterator[str]:
     """URL of a server that answers ``after`` requests with one token each and then all with HTTP 500."""
     answered = itertools.count()
 
@@ -75,7 +76,9 @@ def failing_server(after: int) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             status, body = (
-                (200, ONE_TOKEN) if next(answered) < after else (500, b'{"error":{"message":"told to fail"}}')
+                (200, ONE_TOKEN.replace(b'"prompt_tokens":8', usage))
+                if next(answered) < after
+                else (500, b'{"error":{"message":"told to fail"}}')
             )
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -219,7 +222,9 @@ class TestWrongUse:
     def test_a_server_that_fails_under_load_gives_dashes_and_its_error(self, tmp_path: Path) -> None:
         with failing_server(after=3) as url:  # the warm-up is answered
             done = pdkv("load", "--url", url, *self.LOAD, "--out", tmp_path)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == "pdkv: no measured request succeeded"
+        assert "Traceback" not in done.stderr
         lines = done.stdout.splitlines()
         for name in ("TTFT", "TPOT", "ITL", "E2EL"):
             assert next(line for line in lines if line.startswith(name)).split() == [name, *"––––––", "0"]
@@ -227,6 +232,20 @@ class TestWrongUse:
         assert "failed 5 times: HTTP 500: told to fail" in lines
         rows = pq.read_table(tmp_path / "requests.parquet").to_pylist()
         assert {row["status"] for row in rows if row["phase"] == "load"} == {"error"}
+
+    @pytest.mark.parametrize(
+        ("url", "model", "said"),
+        [
+            ("http://127.0.0.1:9", os.fsdecode(b"a\xffb"), "'a\\udcffb' is not UTF-8"),
+            (os.fsdecode(b"http://127.0.0.1:9/\xff"), "m", "holds other characters than ASCII"),
+        ],
+    )
+    def test_names_that_cannot_be_sent(self, tmp_path: Path, url: str, model: str, said: str) -> None:
+        done = pdkv("load", "--url", url, *self.LOAD, "--model", model, "--out", tmp_path / "out")
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize("out", ["/proc/nowhere", "{file}"])
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path, out: str) -> None:
@@ -270,6 +289,33 @@ class TestLoad:
         rows = pq.read_table(tmp_path / "requests.parquet").to_pylist()
         assert {row["rate"] for row in rows if row["phase"] == "load"} == {40.0}
         assert {row["concurrency"] for row in rows if row["phase"] == "load"} == {None}
+
+    def test_a_load_as_asked_has_no_check_that_failed(self, golden_url: str, tmp_path: Path) -> None:
+        done = pdkv("load", "--url", golden_url, *self.LENGTHS, "--concurrency", 1, "--requests", 9, "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "check failed" not in done.stdout
+        assert "as asked" not in done.stdout
+
+    def test_answers_of_other_lengths_than_asked_are_told(self, golden_url: str, tmp_path: Path) -> None:
+        lengths = ("--model", "golden/wrong-usage", "--input-tokens", 16, "--output-tokens", 8)
+        done = pdkv("load", "--url", golden_url, *lengths, "--concurrency", 1, "--requests", 4, "--out", tmp_path)
+        assert "check " in done.stdout and "output lengths" in done.stdout
+
+    def test_cached_prompts_and_short_answers_are_told(self, tmp_path: Path) -> None:
+        usage = b'"prompt_tokens":8,"prompt_tokens_details":{"cached_tokens":4}'
+        with failing_server(after=99, usage=usage) as url:
+            done = pdkv("load", "--url", url, *TestWrongUse.LOAD, "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "check failed: prompts not answered from a cache: 50.0% of the prompt tokens" in done.stdout
+        assert "4 of 4 with other output lengths than asked (e.g. 1 instead of 2)" in done.stdout
+
+    def test_an_overload_is_told(self, golden_url: str, tmp_path: Path) -> None:
+        """Prefills of 20 ms one after the other: at most 50 of the 200 requests per second."""
+        lengths = ("--model", "golden/serial-prefill", "--input-tokens", 16, "--output-tokens", 8)
+        rate = ("--request-rate", 200, "--arrival", "constant", "--requests", 40)
+        done = pdkv("load", "--url", golden_url, *lengths, *rate, "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "check suspect: server kept up with the rate: requests were finished at 2" in done.stdout
 
     @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
     def test_stopped_by_a_signal_says_so_without_a_traceback(

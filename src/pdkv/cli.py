@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 ENGINES = Path(".engine")  # embedded engines and the bundled model, beside results/
+NOTHING_MEASURED = 1
 WRONG_USE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run one verb. Exit status: 0, 2 for what the user can mend, 128 and the signal's number after one."""
+    """Run one verb.
+
+    Exit status: 0, 1 if a load measured nothing, 2 for what the user can mend, 128 and the signal's number after one.
+    """
     _speak_utf8()
     arguments = _parser().parse_args(argv)
     try:
@@ -222,7 +226,11 @@ def _load(arguments: argparse.Namespace) -> None:
             timeout_s=arguments.timeout,
             progress=progress.requests,
         )
-    print(describe_point(read_url_load(arguments.out, asdict(record.point))))
+    facts = read_url_load(arguments.out, asdict(record.point), record.cpu_s / (record.end_s - record.start_s))
+    print(describe_point(facts), flush=True)
+    if not facts["requests"]["measured_ok"]:
+        print("pdkv: no measured request succeeded", file=sys.stderr)
+        sys.exit(NOTHING_MEASURED)
 
 
 # ---- the command line ----------------------------------------------------------------------------------------------

@@ -32,13 +32,14 @@ def measure_url(
     """Load a running server at one level and write ``sends.parquet`` and ``events.parquet`` into ``out_dir``.
 
     Without a ``seed`` the prompts are new ones: a server that keeps prefixes must not know them from the last run.
-    Raises :class:`UserError` if the URL or ``out_dir`` cannot be used (then nothing is written), or if a warm-up
+    Raises :class:`UserError` if URL, ``model`` or ``out_dir`` cannot be used (then nothing is written), or if a warm-up
     request is not answered with HTTP 200.
     """
     if (concurrency is None) == (rate is None):
         raise UserError("a load needs either a concurrency or a rate", remedy="give one of the two")
     if seed is None:
         seed = time.time_ns()
+    _require_sendable(url, model)
     target = Target("endpoint", url, model)
     target.address()
     _prepare(out_dir)
@@ -64,6 +65,16 @@ def measure_url(
         )
         recorder.append("load", point.point, target.name, input_tokens, output_tokens, record.answers)
     return record
+
+
+def _require_sendable(url: str, model: str) -> None:
+    """Names come from a command line, which may hold any bytes; the wire does not."""
+    if not url.isascii():
+        raise UserError(f"{url!r} holds other characters than ASCII", remedy="write them as %XX, or the host as xn--")
+    try:
+        model.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{model!r} is not UTF-8", remedy="give the model's name as the server lists it") from None
 
 
 def _prepare(out_dir: Path) -> None:
