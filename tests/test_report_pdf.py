@@ -151,3 +151,12 @@ def test_odd_studies_become_pdfs_too(tmp_path: Path, sample: Sample) -> None:
     output = tmp_path / "summary.pdf"
     write_pdf(cells, tmp_path / "results/comparisons.csv", SETTINGS, output, tmp_path / "figures")
     assert output.stat().st_size > 10_000
+
+
+def test_figures_are_numbered_in_the_order_of_the_report(study: Path) -> None:
+    """Typst's own counter gives figures that float to one page the same number."""
+    with set_up(report_of(study), study / "reports/figures") as (source, _):
+        data = json.loads((source.parent / "report.json").read_text(encoding="utf-8"))
+    figures = [block for section in data["sections"] for block in section["blocks"] if block["kind"] == "figure"]
+    assert [figure["number"] for figure in figures] == list(range(1, len(figures) + 1))
+    assert len(figures) >= 5

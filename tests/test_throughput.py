@@ -97,6 +97,13 @@ def test_open_loop_window_is_between_measured_sends() -> None:
     assert throughput.sends_in(requests, window) / window.length_s == pytest.approx(2)
 
 
+def test_open_loop_over_before_a_request_is_has_no_steady_window() -> None:
+    """Five sends within 2 s of requests that last 3 s: most of their tokens come when nothing is sent any more."""
+    parts = ["ramp", *["measured"] * 5, "drain"]
+    rows = [answered(t * 0.5, [t * 0.5 + 1.0, t * 0.5 + 3.0], part=part, user=None) for t, part in enumerate(parts)]
+    assert throughput.steady_window(from_table(table_of(rows)), "poisson") is None
+
+
 def test_failed_requests_occupy_a_user_but_give_no_tokens() -> None:
     parts = ["ramp", *["measured"] * 4]
     rows = [

@@ -281,6 +281,11 @@ def test_foreign_work_on_the_host(busy: float, ours: float, state: str) -> None:
     assert check(trace(*cores, process), "host not used by others")["state"] == state
 
 
+def test_a_running_server_is_not_called_foreign_work() -> None:
+    cores = device("cpu0", kind="core", source="psutil", util=constant(1.0))
+    assert check(trace(cores, stages={**STAGES, "instances": []}), "host not used by others")["state"] == "unknown"
+
+
 def test_without_process_samples_the_share_before_the_launch_counts() -> None:
     cores = device("cpu0", kind="core", source="psutil", util=constant(0.9))
     assert check(trace(cores), "host not used by others")["evidence"] == "others took 2% of the cores before the launch"

@@ -39,8 +39,8 @@ def plan_trial(trial: Trial, engine: ResolvedEngine, model_path: str, shape: Mod
         "engine": {
             "kind": "endpoint" if endpoint else engine.kind,
             "device": None if endpoint else engine.device,
-            "command": list(engine.command),
-            "python": engine.python,
+            "command": [] if endpoint else list(engine.command),
+            "python": None if endpoint else engine.python,
         },
         "served_model": trial.model.name if endpoint else SERVED_NAME,
         "instances": instances,

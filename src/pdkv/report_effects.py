@@ -154,7 +154,7 @@ def _change(
         return Value(DASH)
     metric, stat = number
     weak = stat == "p99" and any(not supports_quantile(0.99, cell.metric(index, metric).get("n") or 0) for cell in pair)
-    small = yardstick is not None and max(effect.ratio, 1 / effect.ratio) - 1 <= yardstick
+    small = yardstick is not None and max(effect.ratio, 1 / effect.ratio) - 1 <= yardstick * (1 + 1e-9)
     under = ""
     if effect.interval:
         low, high = (format_change(end) for end in effect.interval)

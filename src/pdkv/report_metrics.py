@@ -6,7 +6,7 @@ from typing import Any
 from pdkv.figure_names import ecdf_figure, metrics_figure
 from pdkv.identical_cells import best_cells
 from pdkv.report_blocks import Block, Column, Figure, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.report_phrases import format_change, hardware, load_level
+from pdkv.report_phrases import format_change, hardware, is_suspect, load_level
 from pdkv.stats import supports_quantile
 from pdkv.study_results import THROUGHPUT, Cell, StudyResults
 from pdkv.units import DASH, format_ms, format_quantity
@@ -102,7 +102,14 @@ class _Level:
         return self._best(metric, stat, higher=False)
 
     def _best(self, metric: str, stat: str, *, higher: bool) -> set[Cell]:
-        """None is best where the ratios, taken repeat by repeat, put another cell ahead of the best value."""
+        """None is best where a reader could not rely on it.
+
+        That is where the ratios, taken repeat by repeat, put another cell ahead of the best value; where a cell that is
+        in doubt stands in the column; and where one shows a number but could not be compared.
+        """
+        shown = [cell for cell in self.cells if cell.value(self.index, metric, stat) is not None]
+        if set(shown) - set(self.compared) or any(is_suspect(cell, self.index) for cell in shown):
+            return set()
         best = best_cells(self.compared, self.index, metric, stat, higher=higher, measured=self.cells)
         ratios = {cell: 1.0 if cell is self.base else self._ratio(cell, metric, stat) for cell in self.compared}
         ahead = [ratio if higher else -ratio for cell in best if (ratio := ratios[cell]) is not None]

@@ -66,10 +66,14 @@ def set_up(report: Report, figures: Path) -> Iterator[tuple[Path, typst.Fonts]]:
 
 
 def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, Any]:
-    sections = [
+    sections: list[dict[str, Any]] = [
         {"title": section.title, "level": section.level, "blocks": [_block(block) for block in section.blocks]}
         for section in report.sections
     ]
+    # Numbered here: Typst counts a figure that floats where it lands, and several on one page alike.
+    drawn = [block for section in sections for block in section["blocks"] if block["kind"] == "figure"]
+    for number, figure in enumerate(drawn, 1):
+        figure["number"] = number
     return {
         **asdict(report),
         "sections": sections,

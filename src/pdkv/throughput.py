@@ -30,9 +30,9 @@ def steady_window(requests: PointRequests, arrival: str) -> Window | None:
     """Where the load of a point is full; ``None`` where it never is.
 
     It opens with the first measured send, but not before every ramp request is sent and every user has started.
-    Open loop: it closes with the last measured send. Closed loop: it closes after as many whole turns as there are (a
-    turn is one send for each user) before the first user finds nothing more to send. Users move in step for a while
-    after the ramp, so a window of one and a half turns would hold two prefill waves and one and a half decode waves.
+    Open loop: it closes with the last measured send, and there is none if that is sooner than a request lasts.
+    Closed loop: it closes after as many whole turns as there are (a turn is one send for each user) before the first
+    user finds nothing more to send. Users move in step for a while after the ramp, so a window of one and a half turns would hold two prefill waves and one and a half decode waves.
     """
     measured_sends = requests["t_send_s"][(requests.part == "measured") & requests.sent]
     if not measured_sends.size:
@@ -40,8 +40,14 @@ def steady_window(requests: PointRequests, arrival: str) -> Window | None:
     ramp_sends = requests["t_send_s"][(requests.part == "ramp") & requests.sent]
     start_s = float(max(measured_sends.min(), ramp_sends.max(initial=-np.inf)))
     if arrival != "closed":
-        return _window(start_s, float(measured_sends.max()))
+        return _longer_than_a_request(_window(start_s, float(measured_sends.max())), requests)
     return _whole_turns(requests, start_s)
+
+
+def _longer_than_a_request(window: Window | None, requests: PointRequests) -> Window | None:
+    """In a window shorter than a request, few tokens of its own requests arrive: nothing steady is to be seen there."""
+    lasted = (requests["t_last_s"] - requests["t_send_s"])[requests.ok & (requests.part == "measured")]
+    return window if window and lasted.size and window.length_s > float(np.mean(lasted)) else None
 
 
 def tokens_in(requests: PointRequests, window: Window) -> int:
