@@ -338,7 +338,10 @@ class TestLoad:
             load.stderr.readline()  # its first line of progress: it is about to send
             time.sleep(0.5)
             load.send_signal(number)
-            _, said = load.communicate(timeout=20)
+            try:
+                _, said = load.communicate(timeout=20)
+            finally:
+                load.kill()  # or the block would wait for it for ever
         assert load.returncode == status
         assert "interrupted" in said
         assert "Traceback" not in said

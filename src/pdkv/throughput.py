@@ -32,7 +32,8 @@ def steady_window(requests: PointRequests, arrival: str) -> Window | None:
     It opens with the first measured send, but not before every ramp request is sent and every user has started.
     Open loop: it closes with the last measured send, and there is none if that is sooner than a request lasts.
     Closed loop: it closes after as many whole turns as there are (a turn is one send for each user) before the first
-    user finds nothing more to send. Users move in step for a while after the ramp, so a window of one and a half turns would hold two prefill waves and one and a half decode waves.
+    user finds nothing more to send. Users move in step for a while after the ramp, so a window of one and a half turns
+    would hold two prefill waves and one and a half decode waves.
     """
     measured_sends = requests["t_send_s"][(requests.part == "measured") & requests.sent]
     if not measured_sends.size:
