@@ -66,7 +66,7 @@ clean: ## remove reports and caches; measurements (results/), environments and t
 	  echo "setup: .venv with $$($(PYTHON) --version)"; rm -rf .venv; \
 	  $(PYTHON) -m venv .venv || { rm -rf .venv; \
 	    echo "make: $(PYTHON) cannot make virtual environments (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; }; }
-	@echo "setup: the pipeline's packages go into .venv (500 MB, a minute or two)"
+	@echo "setup: the pipeline's packages go into .venv (900 MB, two or three minutes)"
 	@$(PIP) --requirement envs/pipeline.txt
 	@$(PIP) --no-deps --editable .
 	@touch $@
