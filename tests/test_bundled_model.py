@@ -95,7 +95,9 @@ class TestPrepare:
 
     def test_second_time_nothing_is_done(self, folder: Path) -> None:
         bundled_model.prepare_model(folder, [sys.executable])
+        made = (folder / "config.json").stat().st_mtime_ns
         bundled_model.prepare_model(folder, ["/no/such/python"])
+        assert (folder / "config.json").stat().st_mtime_ns == made
 
     def test_replaces_a_folder_without_config(self, folder: Path) -> None:
         """Snakemake makes the folder before the job and removes config.json alone before it makes it anew."""
@@ -103,6 +105,7 @@ class TestPrepare:
         (folder / "model.safetensors").write_bytes(b"old")
         bundled_model.prepare_model(folder, [sys.executable])
         bundled_model.verify_model(folder)
+        assert (folder / "model.safetensors").read_bytes() != b"old"
 
     def test_damaged_folder_is_said(self, folder: Path) -> None:
         write_model(folder, missing=1)

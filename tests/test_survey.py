@@ -78,7 +78,8 @@ def test_what_a_study_would_do_is_said_also_where_its_engine_is_not_there(tmp_pa
 
 def test_a_server_that_runs_already_needs_no_engine(tmp_path):
     text = STUDY.replace("[default, 1p1d, 2x]", "{live: {endpoint: 'http://127.0.0.1:8000'}}")
-    refuse(tmp_path, text.replace(f"{{python: '{sys.executable}'}}", "cpu"))
+    asked = study(tmp_path, text.replace(f"{{python: '{sys.executable}'}}", "cpu"))
+    assert survey_study(asked, tmp_path).obstacles == ()
 
 
 @pytest.mark.parametrize(("version", "words"), [(None, "has no vLLM"), ("0.19.1", "known for 0.26 to 0.33 only")])
