@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from simulated_launches import SHAPES, Setting, draw, interactions, of_launches, ratios_to_first, true_ratio
 
-from pdkv.verdicts import RatioEstimate, decide, holm, more_repeats
+from pdkv.analysing.verdicts import RatioEstimate, decide, holm, more_repeats
 
 REPEATS = (3, 5, 10)
 RATIO = 1.05

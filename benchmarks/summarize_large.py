@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from pdkv.analysing.cell_summary import summarize_cell
+from pdkv.analysing.load_facts import describe_load
 from pdkv.artifacts import read_parquet, write_json, write_parquet
-from pdkv.cell_summary import summarize_cell
-from pdkv.load_facts import describe_load
 
 REQUESTS, TOKENS, CONCURRENCY = 100_000, 512, 64
 MAX_S, MAX_GIB = 60.0, 4.0

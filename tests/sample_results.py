@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pdkv.analysing.stats import summarize
 from pdkv.artifacts import write_json, write_parquet
-from pdkv.stats import summarize
 
 EXCERPT = "\n".join(
     (

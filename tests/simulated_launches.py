@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pdkv.verdicts import RatioEstimate, estimate_ratio
+from pdkv.analysing.verdicts import RatioEstimate, estimate_ratio
 
 Array = npt.NDArray[np.float64]
 

@@ -11,9 +11,9 @@ import pytest
 from request_tables import answered, failed, simulate_closed_loop
 from trial_folders import config_of, write_trial
 
-from pdkv.aggregate import COLUMNS, aggregate
+from pdkv.analysing.aggregate import COLUMNS, aggregate
+from pdkv.analysing.cell_summary import summarize_cell
 from pdkv.artifacts import read_json, read_parquet, write_json
-from pdkv.cell_summary import summarize_cell
 
 
 def cell_of(folder: Path, rows: list[dict[str, Any]], **trial: Any) -> Path:
@@ -116,7 +116,7 @@ def test_same_bytes_under_every_locale(tmp_path: Path) -> None:
     content = read_json(cell, "cell/1") | {"mode": "预填充"}
     write_json(cell, "cell/1", {key: value for key, value in content.items() if key != "schema"})
     code = (
-        "import sys, pathlib; from pdkv.aggregate import aggregate; "
+        "import sys, pathlib; from pdkv.analysing.aggregate import aggregate; "
         "c, p, v = map(pathlib.Path, sys.argv[1:]); aggregate([c], p, v)"
     )
     written = set()

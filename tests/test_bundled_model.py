@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pdkv import bundled_model
 from pdkv.errors import UserError
-from pdkv.model_shape import read_model_shape
-from pdkv.resolve import BUNDLED_SHAPE
+from pdkv.installing import bundled_model
+from pdkv.measuring.model_shape import read_model_shape
+from pdkv.measuring.resolve import BUNDLED_SHAPE
 
 ROOT = Path(__file__).parents[1]
 

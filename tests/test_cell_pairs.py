@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pdkv.cell_pairs import pair_cells
+from pdkv.analysing.cell_pairs import pair_cells
 
 
 def cell(mode: str, prefill: int = 0, decode: int = 0, replicas: int = 0, gpus_each: int = 0) -> dict[str, Any]:

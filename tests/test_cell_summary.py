@@ -6,8 +6,8 @@ import pytest
 from request_tables import answered, failed, simulate_closed_loop
 from trial_folders import ENVIRONMENT, check, write_trial
 
+from pdkv.analysing.cell_summary import stage_durations, summarize_cell
 from pdkv.artifacts import read_json
-from pdkv.cell_summary import stage_durations, summarize_cell
 
 OOM = {"stage": "launch", "reason": "out of memory", "excerpt": "torch.OutOfMemoryError"}
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pdkv.checks import Check, state_of
-from pdkv.launch_checks import check_launch, kv_format
-from pdkv.transfer_checks import check_kv_transfer, check_prefix_cache
+from pdkv.analysing.checks import Check, state_of
+from pdkv.analysing.launch_checks import check_launch, kv_format
+from pdkv.analysing.transfer_checks import check_kv_transfer, check_prefix_cache
 
 ASKED: dict[str, Any] = {
     "model_dtype": "bfloat16",

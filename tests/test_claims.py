@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sample_results import Sample, write_sample
 
-from pdkv.claim_file import Claim, ClaimTest, read_claims
-from pdkv.claims import Finding, judge_claims, verdict_of_all
+from pdkv.analysing.claim_file import Claim, ClaimTest, read_claims
+from pdkv.analysing.claims import Finding, judge_claims, verdict_of_all
+from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.errors import UserError
-from pdkv.report_blocks import Table
-from pdkv.report_model import ReportSettings, read_report
-from pdkv.study_results import Cell, Effect, StudyResults
+from pdkv.reporting.report_blocks import Table
+from pdkv.reporting.report_model import ReportSettings, read_report
 
 CLAIMS = Path(__file__).parents[1] / "config" / "claims.yaml"
 GOOD = frozenset[tuple[str, str]]()

@@ -21,7 +21,7 @@ import yaml
 
 from pdkv import wings
 from pdkv.cli import _parser
-from pdkv.config_schema import StudySection
+from pdkv.study.config_schema import StudySection
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = ROOT / "workflow/schemas/config.schema.json"
@@ -113,9 +113,9 @@ class TestVerbs:
 
     def test_parsing_imports_nothing_heavy(self) -> None:
         """Every job pays for what the command line imports, and so does every `nothing to be done`."""
-        code = "import sys, pdkv.cli, pdkv.config, pdkv.wings; print(*sys.modules)"
+        code = "import sys, pdkv.cli, pdkv.study.config, pdkv.wings; print(*sys.modules)"
         modules = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
-        assert "pdkv.config" in modules
+        assert "pdkv.study.config" in modules
         assert not modules & {"pandas", "pyarrow", "numpy", "scipy", "matplotlib", "pynvml", "uvloop", "snakemake"}
 
     def test_a_load_imports_neither_pandas_nor_what_else_of_arrow_is_slow(

@@ -11,13 +11,13 @@ import golden_server
 import numpy as np
 import pytest
 
-from pdkv.client import Target
+from pdkv.analysing.pieces import Pieces
+from pdkv.analysing.responses import Response, read_response
 from pdkv.errors import UserError
-from pdkv.evidence import Answer
-from pdkv.load import LoadPoint, run_point
-from pdkv.pieces import Pieces
-from pdkv.prompts import Prompts
-from pdkv.responses import Response, read_response
+from pdkv.measuring.client import Target
+from pdkv.measuring.evidence import Answer
+from pdkv.measuring.load import LoadPoint, run_point
+from pdkv.measuring.prompts import Prompts
 
 PROMPTS = Prompts(1, "w", 16, 100, 30_000)
 TOKENS = 6

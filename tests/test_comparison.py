@@ -10,11 +10,11 @@ import pytest
 from request_tables import answered, failed, simulate_closed_loop
 from trial_folders import ENVIRONMENT, check, config_of, write_trial
 
+from pdkv.analysing.cell_summary import summarize_cell
+from pdkv.analysing.comparison import COLUMNS, compare
+from pdkv.analysing.host_load import CHECK
+from pdkv.analysing.trace_checks import check_trace
 from pdkv.artifacts import read_json, write_json
-from pdkv.cell_summary import summarize_cell
-from pdkv.comparison import COLUMNS, compare
-from pdkv.host_load import CHECK
-from pdkv.trace_checks import check_trace
 
 Rows = list[dict[str, Any]]
 OOM = {"stage": "launch", "reason": "out of memory", "excerpt": ""}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pdkv.config import load_study
 from pdkv.errors import UserError
 from pdkv.records import Trial
+from pdkv.study.config import load_study
 
 STUDY = """\
 model: bundled

@@ -18,10 +18,10 @@ import pynvml
 import pytest
 from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
 
-from pdkv.device_sampling import sample_gpu, sample_host, ticks
-from pdkv.devices import SCHEMA, DeviceSampler, start_sampler
-from pdkv.gpu_readings import FIELDS, GpuLostError, GpuReader
-from pdkv.host_readings import CoreReader, ProcessTrees
+from pdkv.measuring.device_sampling import sample_gpu, sample_host, ticks
+from pdkv.measuring.devices import SCHEMA, DeviceSampler, start_sampler
+from pdkv.measuring.gpu_readings import FIELDS, GpuLostError, GpuReader
+from pdkv.measuring.host_readings import CoreReader, ProcessTrees
 
 ONE, TWO = "GPU-1a2b", "GPU-9f3c"
 BUSY = "import time\nwhile True: sum(range(1000))"
@@ -328,7 +328,7 @@ def test_the_sampler_ends_with_its_owner(tmp_path: Path) -> None:
     program = f"""
 import time
 from pathlib import Path
-from pdkv.devices import start_sampler
+from pdkv.measuring.devices import start_sampler
 sampler = start_sampler(Path({str(tmp_path)!r}), cores=[0])
 print(sampler.pid, flush=True)
 time.sleep(60)

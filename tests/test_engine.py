@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pdkv.cores import format_cores, split_cores
-from pdkv.engine import fill_placeholders, place_instances
 from pdkv.errors import StageFailed
-from pdkv.ports import PortReservation, reserved_ports
-from pdkv.process_tree import read_process
-from pdkv.server_environment import clean_environment
-from pdkv.server_process import ServerProcess, await_ready, stop_servers
+from pdkv.measuring.cores import format_cores, split_cores
+from pdkv.measuring.engine import fill_placeholders, place_instances
+from pdkv.measuring.ports import PortReservation, reserved_ports
+from pdkv.measuring.process_tree import read_process
+from pdkv.measuring.server_environment import clean_environment
+from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
 
 FAKE_ENGINE = str(Path(__file__).with_name("fake_engine.py"))
 MODEL = "pdkv-model"
@@ -110,7 +110,7 @@ class TestEnding:
         make_server,  # type: ignore[no-untyped-def]
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr("pdkv.server_process.GRACE_S", 0.3)
+        monkeypatch.setattr("pdkv.measuring.server_process.GRACE_S", 0.3)
         server = make_server(FAKE_WORKERS="2", FAKE_DEAF_S="60", FAKE_READY_S="never")
         workers = workers_of(server, 2)
         assert stop_servers([server]) == []
@@ -133,7 +133,7 @@ class TestEnding:
         make_server,  # type: ignore[no-untyped-def]
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr("pdkv.server_process.GRACE_S", 0.3)
+        monkeypatch.setattr("pdkv.measuring.server_process.GRACE_S", 0.3)
         name = f"psm_pdkvtest_{os.getpid()}"
         others, ours = Path("/dev/shm", f"{name}_others"), Path("/dev/shm", name)
         others.write_bytes(b"x")

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from fake_nvml import FakeGpu, FakeNvml, not_supported
 
-from pdkv import engine_env, pip_install
 from pdkv.errors import UserError
+from pdkv.installing import engine_env, pip_install
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("pipeline", "dev", "vllm-cpu", "vllm-cuda", "torch", "bundled-model")

@@ -16,7 +16,7 @@ import pytest
 from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
 
 import pdkv
-from pdkv.environment import engine_versions, fingerprint, foreign_cpu_share
+from pdkv.measuring.environment import engine_versions, fingerprint, foreign_cpu_share
 
 KEYS = {
     "host_cpu",

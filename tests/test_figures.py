@@ -17,13 +17,13 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from sample_results import Sample, write_sample
 
-from pdkv import typefaces
 from pdkv.errors import UserError
-from pdkv.figure_names import ecdf_figure, metrics_figure, trace_figure
-from pdkv.figure_style import COLOURS
-from pdkv.figures import draw_figures
-from pdkv.report_model import ReportSettings
-from pdkv.report_pdf import write_pdf
+from pdkv.reporting import typefaces
+from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure
+from pdkv.reporting.figure_style import COLOURS
+from pdkv.reporting.figures import draw_figures
+from pdkv.reporting.report_model import ReportSettings
+from pdkv.reporting.report_pdf import write_pdf
 
 
 def figure_paths(modes: Iterable[str]) -> list[str]:
@@ -58,7 +58,7 @@ def test_bytes_do_not_depend_on_locale_or_the_user_s_matplotlib(drawn: list[Path
     (tmp_path / "matplotlibrc").write_text("font.size: 22\naxes.grid: True\n")
     cells = write_sample(tmp_path / "results")
     script = (
-        "import sys; from pathlib import Path; from pdkv.figures import draw_figures; "
+        "import sys; from pathlib import Path; from pdkv.reporting.figures import draw_figures; "
         "draw_figures([Path(a) for a in sys.argv[3:]], Path(sys.argv[1]), Path(sys.argv[2]))"
     )
     posix = {

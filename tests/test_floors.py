@@ -7,9 +7,13 @@ import pytest
 
 from pdkv import wings
 
-MODULES = sorted(
-    path.stem for path in wings.SOURCE.glob("*.py") if path.stem not in ("__init__", "convert_bundled_model")
-)
+PATHS = {
+    path.stem: path
+    for path in sorted(wings.SOURCE.rglob("*.py"))
+    if path.stem not in ("__init__", "convert_bundled_model")
+}
+MODULES = sorted(PATHS)
+FOLDERS = {"shared": {"", "study"}, "command line": {""}, "analysing": {"analysing", "reporting"}}
 
 
 def fault_of(importer: str, imported: str) -> str | None:
@@ -35,6 +39,17 @@ def test_every_placed_module_exists() -> None:
     placed = [name for floors in wings.WINGS.values() for names in floors.values() for name in names]
     assert sorted(placed) == sorted(set(placed)), "a module stands in two places"
     assert set(placed) == set(MODULES)
+
+
+def test_every_module_lies_in_its_wings_folder() -> None:
+    for module, path in PATHS.items():
+        wing, _ = wings.place_of(module) or ("", 0)
+        assert path.parent.relative_to(wings.SOURCE).name in FOLDERS.get(wing, {wing}), path
+
+
+def test_no_two_modules_share_a_name() -> None:
+    names = [path.stem for path in wings.SOURCE.rglob("*.py") if path.stem != "__init__"]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_imports_within_a_floor_have_no_cycle() -> None:
@@ -66,7 +81,7 @@ def test_engine_side_script_imports_nothing_of_the_package() -> None:
 def test_only_the_command_line_exits() -> None:
     """A module that is a process of its own (``python -m``) may, behind its ``__main__`` guard."""
     for module in MODULES:
-        tree = ast.parse((wings.SOURCE / f"{module}.py").read_text(encoding="utf-8"))
+        tree = ast.parse(PATHS[module].read_text(encoding="utf-8"))
         tree.body = [
             node for node in tree.body if not (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))
         ]
@@ -78,16 +93,19 @@ def test_only_the_command_line_exits() -> None:
 class TestDigest:
     @pytest.fixture
     def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        for module in ("prompts", "plan", "trial", "stats", "units"):
-            (tmp_path / f"{module}.py").write_text("x = 1\n")
-        (tmp_path / "trial.py").write_text(
-            "from pdkv import units\nfrom pdkv.plan import x\n\n\ndef f():\n    return x\n"
+        folder = tmp_path / "pdkv"
+        for module in ("measuring/prompts", "measuring/plan", "measuring/trial", "analysing/stats", "units"):
+            path = folder / f"{module}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("x = 1\n")
+        (folder / "measuring" / "trial.py").write_text(
+            "from pdkv import units\nfrom pdkv.measuring.plan import x\n\n\ndef f():\n    return x\n"
         )
-        (tmp_path / "plan.py").write_text("def g():\n    import pdkv.prompts\n")
-        (tmp_path / "templates").mkdir()
-        (tmp_path / "templates" / "summary.md").write_text("# Title\n")
-        monkeypatch.setattr(wings, "SOURCE", tmp_path)
-        return tmp_path
+        (folder / "measuring" / "plan.py").write_text("def g():\n    import pdkv.measuring.prompts\n")
+        (folder / "templates").mkdir()
+        (folder / "templates" / "summary.md").write_text("# Title\n")
+        monkeypatch.setattr(wings, "SOURCE", folder)
+        return folder
 
     def digests(self) -> dict[str, str]:
         for function in (wings.digest, wings.imports_of, wings._parse, wings.folder_digest):
@@ -111,21 +129,21 @@ class TestDigest:
         return {step for step in before if before[step] != after[step]}
 
     def test_own_source_changes_it(self, source: Path) -> None:
-        assert self.changed_by(source / "trial.py", "x = 2\n") == {"trial"}
+        assert self.changed_by(source / "measuring" / "trial.py", "x = 2\n") == {"trial"}
 
     def test_imported_source_changes_it_even_if_imported_late(self, source: Path) -> None:
-        assert self.changed_by(source / "prompts.py", "x = 2\n") == {"trial"}
+        assert self.changed_by(source / "measuring" / "prompts.py", "x = 2\n") == {"trial"}
 
     def test_the_other_wing_does_not(self, source: Path) -> None:
-        assert self.changed_by(source / "stats.py", "x = 2\n") == {"stats"}
+        assert self.changed_by(source / "analysing" / "stats.py", "x = 2\n") == {"stats"}
 
     def test_shared_floors_do_not(self, source: Path) -> None:
         assert self.changed_by(source / "units.py", "x = 2\n") == set()
 
     def test_comments_docstrings_and_layout_do_not(self, source: Path) -> None:
-        start = '"""Says what."""\nfrom pdkv import units\nfrom pdkv.plan import (\n    x,\n)\n'
+        start = '"""Says what."""\nfrom pdkv import units\nfrom pdkv.measuring.plan import (\n    x,\n)\n'
         text = start + 'def f():\n    "Why."\n    return x  # so\n'
-        assert self.changed_by(source / "trial.py", text) == set()
+        assert self.changed_by(source / "measuring" / "trial.py", text) == set()
 
     def test_templates_are_apart(self, source: Path) -> None:
         assert self.changed_by(source / "templates" / "summary.md", "# Other\n") == {"templates"}

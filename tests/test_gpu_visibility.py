@@ -2,7 +2,7 @@ import pytest
 from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
 
 from pdkv.errors import UserError
-from pdkv.gpu_visibility import list_gpus, visible_gpus
+from pdkv.measuring.gpu_visibility import list_gpus, visible_gpus
 
 FIRST = "GPU-1a2b0000-0000-0000-0000-000000000001"
 SECOND = "GPU-9f3c0000-0000-0000-0000-000000000002"

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pdkv.event_loop import run_until_stopped
-from pdkv.interruption import Interrupted, raise_if_told_to_stop, raise_when_told_to_stop
+from pdkv.measuring.event_loop import run_until_stopped
+from pdkv.measuring.interruption import Interrupted, raise_if_told_to_stop, raise_when_told_to_stop
 
 
 class Referent:
@@ -97,7 +97,7 @@ def test_nothing_is_raised_without_a_signal_or_after_the_block() -> None:
 
 def test_what_was_ignored_before_stays_ignored() -> None:
     code = (
-        "import signal; from pdkv.interruption import raise_when_told_to_stop, raise_if_told_to_stop\n"
+        "import signal; from pdkv.measuring.interruption import raise_when_told_to_stop, raise_if_told_to_stop\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "with raise_when_told_to_stop():\n"
         "    signal.raise_signal(signal.SIGHUP); raise_if_told_to_stop(); print('went on')"

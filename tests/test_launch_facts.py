@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pdkv.analysing.launch_facts import describe_launch, read_launch
 from pdkv.artifacts import read_json, write_json, write_text
-from pdkv.launch_facts import describe_launch, read_launch
 
 DATA = Path(__file__).parent / "data"
 ASKED: dict[str, Any] = {

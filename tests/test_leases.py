@@ -12,7 +12,7 @@ import pytest
 from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
 
 from pdkv.errors import UserError
-from pdkv.leases import Lease, lease_gpus, lease_host
+from pdkv.measuring.leases import Lease, lease_gpus, lease_host
 
 ONE, TWO = "GPU-1a2b", "GPU-9f3c"
 
@@ -39,7 +39,7 @@ import sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from fake_nvml import FakeGpu, FakeNvml
-from pdkv.leases import lease_gpus, lease_host
+from pdkv.measuring.leases import lease_gpus, lease_host
 folder = Path({str(tmp_path)!r})
 host = lease_host(trial="w/other/fp8/r2", folder=folder)
 gpus = lease_gpus(1, {{}}, FakeNvml(FakeGpu({ONE!r})), trial="w/other/fp8/r2", folder=folder)

@@ -16,14 +16,14 @@ import golden_server
 import numpy as np
 import pytest
 
+from pdkv.analysing.responses import read_requests
 from pdkv.artifacts import read_parquet
-from pdkv.client import Target
 from pdkv.errors import UserError
-from pdkv.evidence import EVENTS_SCHEMA, SENDS_SCHEMA, Answer, Recorder
-from pdkv.load import LoadPoint, PointRecord, run_point
-from pdkv.prompts import Prompts
-from pdkv.responses import read_requests
-from pdkv.url_load import measure_url
+from pdkv.measuring.client import Target
+from pdkv.measuring.evidence import EVENTS_SCHEMA, SENDS_SCHEMA, Answer, Recorder
+from pdkv.measuring.load import LoadPoint, PointRecord, run_point
+from pdkv.measuring.prompts import Prompts
+from pdkv.measuring.url_load import measure_url
 
 PROMPTS = Prompts(1, "w", 16, 100, 30_000)
 

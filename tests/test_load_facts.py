@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pdkv.analysing.load_facts import read_load
 from pdkv.artifacts import read_json, read_parquet, write_json, write_parquet
-from pdkv.load_facts import read_load
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from request_tables import answered, closed_point, failed, simulate_closed_loop, table_of
 
-from pdkv.metrics import LATENCIES, latency_metrics, point_facts
-from pdkv.point_requests import from_table, points_of, requests_of_point
+from pdkv.analysing.metrics import LATENCIES, latency_metrics, point_facts
+from pdkv.analysing.point_requests import from_table, points_of, requests_of_point
 
 
 def facts_of(rows: list[dict[str, Any]], concurrency: int = 1) -> dict[str, Any]:

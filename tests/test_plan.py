@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pdkv.config import load_study
 from pdkv.errors import UserError
-from pdkv.feasibility import Host, estimate_seconds, find_obstacles
-from pdkv.model_shape import UNKNOWN, ModelShape, read_model_shape
-from pdkv.plan import CPU_RUNTIME_BYTES, ResolvedEngine, plan_trial, token_range
+from pdkv.measuring.feasibility import Host, estimate_seconds, find_obstacles
+from pdkv.measuring.model_shape import UNKNOWN, ModelShape, read_model_shape
+from pdkv.measuring.plan import CPU_RUNTIME_BYTES, ResolvedEngine, plan_trial, token_range
+from pdkv.study.config import load_study
 
 CPU = ResolvedEngine("cpu", "cpu", ("python", "-m", "vllm"), "python", ("router",))
 CUDA = ResolvedEngine("cuda", "cuda", ("python", "-m", "vllm"), "python", ("router",))

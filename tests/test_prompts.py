@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from pdkv.prompts import PART_CODES, SMALLEST_CACHE_BLOCK, Prompts, encode_body, send_offsets
+from pdkv.measuring.prompts import PART_CODES, SMALLEST_CACHE_BLOCK, Prompts, encode_body, send_offsets
 
 PROMPTS = Prompts(seed=7, workload="chat", input_tokens=40, low=100, high=30_000)
 

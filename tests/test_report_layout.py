@@ -13,10 +13,10 @@ import pytest
 import typst
 from sample_results import Sample, write_sample
 
-from pdkv.figures import draw_figures
-from pdkv.report_blocks import Paragraph, Report, Section, Table, left, row
-from pdkv.report_model import ReportSettings, read_report
-from pdkv.report_pdf import compile_report, set_up
+from pdkv.reporting.figures import draw_figures
+from pdkv.reporting.report_blocks import Paragraph, Report, Section, Table, left, row
+from pdkv.reporting.report_model import ReportSettings, read_report
+from pdkv.reporting.report_pdf import compile_report, set_up
 
 SETTINGS = ReportSettings("A study", "en", ("default", "fp16"))
 GOOD = frozenset[tuple[str, str]]()

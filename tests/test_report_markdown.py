@@ -8,9 +8,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from sample_results import EXCERPT, Sample, write_sample
 
-from pdkv.report_blocks import Excerpt, Figure, Report, Section, Table, left, row
-from pdkv.report_markdown import escape, render_markdown, write_markdown
-from pdkv.report_model import ReportSettings, read_report, texts_of
+from pdkv.reporting.report_blocks import Excerpt, Figure, Report, Section, Table, left, row
+from pdkv.reporting.report_markdown import escape, render_markdown, write_markdown
+from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
 
 SETTINGS = ReportSettings("A study", "en", ("default", "fp16"))
 HOSTILE = (

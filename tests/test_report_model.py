@@ -11,13 +11,13 @@ import pytest
 from sample_results import Sample, write_sample
 
 from pdkv import wings
+from pdkv.analysing.identical_cells import best_cells, identical_groups, noise
+from pdkv.analysing.study_results import Cell, StudyResults, read_study_results
 from pdkv.artifacts import write_json
 from pdkv.errors import UserError
-from pdkv.identical_cells import best_cells, identical_groups, noise
-from pdkv.report_blocks import Bullets, Excerpt, Figure, Paragraph, Report, Table, Value
-from pdkv.report_model import ReportSettings, read_report, texts_of
-from pdkv.study_results import Cell, StudyResults, read_study_results
-from pdkv.wording import Wording
+from pdkv.reporting.report_blocks import Bullets, Excerpt, Figure, Paragraph, Report, Table, Value
+from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
+from pdkv.reporting.wording import Wording
 
 SETTINGS = ReportSettings("A study", "en", ("default", "fp16"))
 ALL_GOOD = Sample(failed=frozenset(), suspect=frozenset())
@@ -605,7 +605,7 @@ def test_every_text_that_the_source_asks_for_is_there() -> None:
     known = Wording("en")
     asked = {
         key
-        for path in wings.SOURCE.glob("*.py")
+        for path in wings.SOURCE.rglob("*.py")
         for key in re.findall(r"""\bsay\(\s*"([a-z_0-9.]+)\"""", path.read_text(encoding="utf-8"))
     }
     assert len(asked) > 80

@@ -13,12 +13,23 @@ import typst
 from sample_results import EXCERPT, Sample, write_sample
 from test_figures import make_font
 
-from pdkv import typefaces
 from pdkv.errors import UserError
-from pdkv.figures import draw_figures
-from pdkv.report_blocks import Bullets, Definitions, Excerpt, Paragraph, Report, Section, Table, Value, left, row
-from pdkv.report_model import ReportSettings, read_report
-from pdkv.report_pdf import EXCERPT_WIDTH, breakable, compile_report, set_up, write_pdf
+from pdkv.reporting import typefaces
+from pdkv.reporting.figures import draw_figures
+from pdkv.reporting.report_blocks import (
+    Bullets,
+    Definitions,
+    Excerpt,
+    Paragraph,
+    Report,
+    Section,
+    Table,
+    Value,
+    left,
+    row,
+)
+from pdkv.reporting.report_model import ReportSettings, read_report
+from pdkv.reporting.report_pdf import EXCERPT_WIDTH, breakable, compile_report, set_up, write_pdf
 
 SETTINGS = ReportSettings("A study", "en", ("default", "fp16"))
 HOSTILE = (*EXCERPT.split("\n")[:10], "#let x = 1", "$ a $", "<label>", "= heading", "\\", '"', '#image("/etc/passwd")')
@@ -72,8 +83,8 @@ def test_contents_are_listed_only_in_long_reports(study: Path) -> None:
 def test_same_results_give_the_same_bytes_under_posix_too(study: Path, tmp_path: Path) -> None:
     here = compile_report(report_of(study), study / "reports/figures")[0]
     script = (
-        "import sys; from pathlib import Path; from pdkv.report_model import ReportSettings\n"
-        "from pdkv.report_pdf import write_pdf\n"
+        "import sys; from pathlib import Path; from pdkv.reporting.report_model import ReportSettings\n"
+        "from pdkv.reporting.report_pdf import write_pdf\n"
         "comparisons, output, figures, *cells = map(Path, sys.argv[1:])\n"
         "settings = ReportSettings('A study', 'en', ('default', 'fp16'))\n"
         "write_pdf(cells, comparisons, settings, output, figures)"

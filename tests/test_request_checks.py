@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 from request_tables import answered, closed_point, failed, simulate_closed_loop, table_of
 
-from pdkv.checks import Check
-from pdkv.load_facts import client_cpu_share, describe_load
-from pdkv.metrics import point_facts
-from pdkv.point_requests import from_table
-from pdkv.request_checks import check_point, merge_points
+from pdkv.analysing.checks import Check
+from pdkv.analysing.load_facts import client_cpu_share, describe_load
+from pdkv.analysing.metrics import point_facts
+from pdkv.analysing.point_requests import from_table
+from pdkv.analysing.request_checks import check_point, merge_points
 
 LENGTHS, ERRORS, LAG = "input and output lengths as asked", "requests answered without error", "requests sent on time"
 CPU, LEVEL, STEADY = "client not saturated", "load as high as asked", "steady state"

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pdkv.event_stream import split_events
-from pdkv.evidence import Answer, Recorder
-from pdkv.pieces import Pieces
-from pdkv.responses import REQUESTS_SCHEMA, read_requests, read_response
+from pdkv.analysing.event_stream import split_events
+from pdkv.analysing.pieces import Pieces
+from pdkv.analysing.responses import REQUESTS_SCHEMA, read_requests, read_response
+from pdkv.measuring.evidence import Answer, Recorder
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
@@ -105,7 +105,7 @@ def test_events_of_one_shape_are_read_like_all_others(monkeypatch: pytest.Monkey
         timed = stream(*((float(number), event) for number, event in enumerate(written)))
         quick = read_response(pieces(timed))
         with monkeypatch.context() as patch:
-            patch.setattr("pdkv.responses.token_shape", lambda *_: None)
+            patch.setattr("pdkv.analysing.responses.token_shape", lambda *_: None)
             parsed = read_response(pieces(timed))
         assert quick.token_t_s.tolist() == parsed.token_t_s.tolist()
         assert list(quick.token_n) == list(parsed.token_n)
@@ -120,7 +120,7 @@ def test_the_usual_event_is_told_by_its_shape(monkeypatch: pytest.MonkeyPatch) -
         parsed.append(payload)
         return json.loads(payload)
 
-    monkeypatch.setattr("pdkv.responses.orjson.loads", loads)
+    monkeypatch.setattr("pdkv.analysing.responses.orjson.loads", loads)
     events = [compact(token(number, text=f" {number}")) for number in range(100)]
     timed = stream(*((float(number), event) for number, event in enumerate(events)), (100.0, usage(100)))
     assert len(read_response(pieces(timed)).token_n) == 100

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from trial_plans import MODEL, fake_plan
 
-from pdkv.control_plane import http_get, http_post
-from pdkv.deployment import Deployment
 from pdkv.errors import StageFailed
-from pdkv.ports import reserved_ports
+from pdkv.measuring.control_plane import http_get, http_post
+from pdkv.measuring.deployment import Deployment
+from pdkv.measuring.ports import reserved_ports
 
 
 @pytest.fixture

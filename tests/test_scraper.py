@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from pdkv.artifacts import read_json_lines
-from pdkv.scraper import Scraper, Source, sources_of
+from pdkv.measuring.scraper import Scraper, Source, sources_of
 
 AWKWARD = 'x:occupancy NaN\nx:a +Inf\nname{text="\u2028 é"} 1\nvllm:prompt_tok'
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pdkv.scrapes import (
+from pdkv.analysing.scrapes import (
     cache_config,
     counter,
     increase,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pdkv.analysing.server_log import LogFacts, read_server_log
 from pdkv.log_text import MAX_LINE, excerpt, failure_reason
-from pdkv.server_log import LogFacts, read_server_log
 
 DATA = Path(__file__).parent / "data"
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pdkv.stats import STATS, summarize, supports_quantile
+from pdkv.analysing.stats import STATS, summarize, supports_quantile
 
 
 def test_percentiles_interpolate_linearly_between_ranks() -> None:

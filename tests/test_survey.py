@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pdkv import engine_env
-from pdkv.config import load_study
 from pdkv.errors import UserError
-from pdkv.survey import describe_survey, refuse_obstacles, survey_study
+from pdkv.installing import engine_env
+from pdkv.measuring.survey import describe_survey, refuse_obstacles, survey_study
+from pdkv.study.config import load_study
 
 STUDY = f"""\
 model: bundled

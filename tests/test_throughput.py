@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from request_tables import answered, failed, simulate_closed_loop, table_of
 
-from pdkv import throughput
-from pdkv.metrics import throughput_metrics
-from pdkv.point_requests import PointRequests, from_table
+from pdkv.analysing import throughput
+from pdkv.analysing.metrics import throughput_metrics
+from pdkv.analysing.point_requests import PointRequests, from_table
 
 
 def output_throughput(requests: PointRequests) -> float:

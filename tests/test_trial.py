@@ -20,14 +20,14 @@ from fake_nvml import GIB, FakeGpu, FakeNvml
 from trial_plans import MODEL, fake_plan
 
 from pdkv.artifacts import read_json, read_json_lines, read_parquet, write_json
-from pdkv.deployment import Deployment
-from pdkv.environment import fingerprint
 from pdkv.errors import StageFailed, UserError
-from pdkv.ports import reserved_ports
-from pdkv.process_tree import find_marked, read_process
-from pdkv.server_process import ServerProcess, await_ready, stop_servers
-from pdkv.trial import measure_trial
-from pdkv.trial_folder import gathering_folder
+from pdkv.measuring.deployment import Deployment
+from pdkv.measuring.environment import fingerprint
+from pdkv.measuring.ports import reserved_ports
+from pdkv.measuring.process_tree import find_marked, read_process
+from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
+from pdkv.measuring.trial import measure_trial
+from pdkv.measuring.trial_folder import gathering_folder
 
 EVIDENCE = {"stages.json", "sends.parquet", "events.parquet", "samples.parquet", "scrapes.jsonl", "server"}
 
@@ -35,7 +35,7 @@ EVIDENCE = {"stages.json", "sends.parquet", "events.parquet", "samples.parquet",
 @pytest.fixture(autouse=True)
 def _leases_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PDKV_LEASE_DIR", str(tmp_path / "leases"))
-    monkeypatch.setattr("pdkv.trial_devices.fingerprint", partial(fingerprint, look_s=0.01))
+    monkeypatch.setattr("pdkv.measuring.trial_devices.fingerprint", partial(fingerprint, look_s=0.01))
 
 
 def stages_of(out: Path) -> dict[str, Any]:
@@ -152,11 +152,11 @@ def test_gpus_are_sampled_idle_before_the_launch_and_after_their_memory_is_free(
     (tmp_path / "nvml" / "pynvml.py").write_text(fake)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "nvml"), prepend=os.pathsep)
     memory = {"nvmlDeviceGetMemoryInfo": lambda: SimpleNamespace(used=int(used.read_text()), total=80 * GIB)}
-    monkeypatch.setattr("pdkv.trial_devices.open_nvml", lambda: FakeNvml(FakeGpu("GPU-1", answers=memory)))
-    monkeypatch.setattr("pdkv.trial_devices.FREED_WITHIN_S", freed_within_s)
-    monkeypatch.setattr("pdkv.deployment.Deployment.start", _then(Deployment.start, write_number, used, 60 * GIB))
+    monkeypatch.setattr("pdkv.measuring.trial_devices.open_nvml", lambda: FakeNvml(FakeGpu("GPU-1", answers=memory)))
+    monkeypatch.setattr("pdkv.measuring.trial_devices.FREED_WITHIN_S", freed_within_s)
+    monkeypatch.setattr(Deployment, "start", _then(Deployment.start, write_number, used, 60 * GIB))
     freeing = threading.Timer(freed_after_s, write_number, (used, 0))
-    monkeypatch.setattr("pdkv.deployment.Deployment.stop", _then(Deployment.stop, freeing.start))
+    monkeypatch.setattr(Deployment, "stop", _then(Deployment.stop, freeing.start))
     plan = fake_plan()
     plan["engine"] |= {"kind": "cuda", "device": "cuda"}
     plan["instances"][0]["gpus"] = 1
@@ -243,7 +243,7 @@ class TestFailing:
         assert failure.reason.startswith("decode-0 ended with status 1")
 
     def test_shared_memory_that_is_full(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pdkv.deployment.free_bytes", lambda: 3 << 20)
+        monkeypatch.setattr("pdkv.measuring.deployment.free_bytes", lambda: 3 << 20)
         failure = self.fail(tmp_path, fake_plan("2x"))
         assert failure.stage == "launch"
         assert failure.reason.startswith("/dev/shm has 3.00 MiB free, vLLM needs 256 MiB: ")
@@ -316,9 +316,9 @@ def test_an_endpoint_is_loaded_but_neither_launched_nor_ended(tmp_path: Path) ->
 MEASURE = """
 import sys
 from pathlib import Path
-from pdkv import server_process
-from pdkv.interruption import Interrupted
-from pdkv.trial import measure
+from pdkv.measuring import server_process
+from pdkv.measuring.interruption import Interrupted
+from pdkv.measuring.trial import measure
 server_process.GRACE_S = 1.0
 folder = Path(sys.argv[1])
 try:

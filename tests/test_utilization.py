@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pdkv.analysing.sampling import counter_resolution, missing_fields, sampler_resolution
+from pdkv.analysing.utilization import attach_stages, describe_trace, trace_devices
 from pdkv.artifacts import read_json, write_json, write_parquet
-from pdkv.sampling import counter_resolution, missing_fields, sampler_resolution
-from pdkv.utilization import attach_stages, describe_trace, trace_devices
 
 COLUMNS = ["util", "mem_util", "mem_bytes", "power_w", "energy_j", "sm_clock_mhz", "temp_c", "throttle"]
 STAGES: dict[str, Any] = {

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from simulated_launches import SHAPES, Setting, draw, interactions, ratios_to_first, true_ratio
 
-from pdkv.verdicts import RatioEstimate, decide, estimate_ratio, geometric_mean, holm, more_repeats
+from pdkv.analysing.verdicts import RatioEstimate, decide, estimate_ratio, geometric_mean, holm, more_repeats
 
 REPEATS = (3, 5, 10)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pdkv.client import Target
-from pdkv.warmup import ask_once, have_settled, read_body, ways_to_warm, why_not_served
+from pdkv.measuring.client import Target
+from pdkv.measuring.warmup import ask_once, have_settled, read_body, ways_to_warm, why_not_served
 
 
 def target(name: str, port: int = 1) -> Target:

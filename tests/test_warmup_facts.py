@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pdkv.analysing.warmup_facts import describe_warmup, read_warmup
 from pdkv.artifacts import read_json, write_json, write_parquet
-from pdkv.warmup_facts import describe_warmup, read_warmup
 
 PD = [(f"prefill-{p}", f"decode-{d}") for p, d in product(range(2), range(1))]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pdkv.cli import _parser
-from pdkv.config import load_study
+from pdkv.study.config import load_study
 
 ROOT = Path(__file__).parent.parent
 ENGINE = f"[{json.dumps(sys.executable)}, {json.dumps(str(ROOT / 'tests/fake_engine.py'))}]"
@@ -238,24 +238,24 @@ class TestSourceChanges:
         assert workspace.due() == Counter()
 
     def test_report_template_writes_the_report_only(self, workspace: Workspace, edited: Path) -> None:
-        template = next(path for path in sorted((edited / "templates").rglob("*")) if path.is_file())
+        template = next(path for path in sorted((edited / "reporting" / "templates").rglob("*")) if path.is_file())
         self.append(template, "\n")
         assert set(workspace.due()) == {"draw_figures", "write_markdown", "write_pdf"}
 
     def test_analysis_is_read_again_without_measuring(self, workspace: Workspace, edited: Path) -> None:
-        self.append(edited / "metrics.py", "\nADDED = 1\n")
+        self.append(edited / "analysing" / "metrics.py", "\nADDED = 1\n")
         due = workspace.due()
         assert due["read_load"] == 2
         assert due["measure"] == due["plan_server"] == due["read_launch"] == 0
 
     def test_measuring_wing_measures_again(self, workspace: Workspace, edited: Path) -> None:
-        self.append(edited / "keeper.py", "\nADDED = 1\n")
+        self.append(edited / "measuring" / "keeper.py", "\nADDED = 1\n")
         due = workspace.due()
         assert due["measure"] == 2
         assert due["plan_server"] == 0
 
     def test_comments_are_no_change(self, workspace: Workspace, edited: Path) -> None:
-        for path in edited.glob("*.py"):
+        for path in edited.rglob("*.py"):
             self.append(path, "\n# said again\n")
         assert workspace.due() == Counter()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from request_tables import table_of
 
+from pdkv.analysing.load_facts import describe_load
 from pdkv.artifacts import write_json, write_parquet
-from pdkv.load_facts import describe_load
 
 ENVIRONMENT: dict[str, Any] = {
     "host_cpu": "AMD EPYC 9354",

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from pdkv.errors import UserError
-from pdkv.interruption import Interrupted, raise_when_told_to_stop
+from pdkv.measuring.interruption import Interrupted, raise_when_told_to_stop
 
 if TYPE_CHECKING:
-    from pdkv.config import Study
+    from pdkv.study.config import Study
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 ENGINES = Path(".engine")  # embedded engines and the bundled model, beside results/
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> "Study":
     """The validated study of a Snakemake run, or its one message and exit status 2."""
-    from pdkv.config import load_study
+    from pdkv.study.config import load_study
 
     try:
         if len(configfiles) > 1:
@@ -82,13 +82,13 @@ def start_or_exit(study: "Study", measures: bool) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from pdkv.config import load_study
+    from pdkv.study.config import load_study
 
     _survey(load_study(arguments.config), sys.stdout)
 
 
 def _survey(study: "Study", stream: TextIO) -> None:
-    from pdkv.survey import describe_survey, refuse_obstacles, survey_study
+    from pdkv.measuring.survey import describe_survey, refuse_obstacles, survey_study
 
     survey = survey_study(study, ENGINES)
     print(describe_survey(survey), file=stream, flush=True)
@@ -97,9 +97,9 @@ def _survey(study: "Study", stream: TextIO) -> None:
 
 def _plan(arguments: argparse.Namespace) -> None:
     from pdkv.artifacts import write_json
-    from pdkv.plan import plan_trial
+    from pdkv.measuring.plan import plan_trial
+    from pdkv.measuring.resolve import choose_engine, require_engine, resolve_model
     from pdkv.records import Trial
-    from pdkv.resolve import choose_engine, require_engine, resolve_model
 
     trial = Trial.from_slice(arguments.trial)
     if not trial.mode.endpoint:
@@ -109,70 +109,70 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _measure(arguments: argparse.Namespace) -> None:
-    from pdkv.trial import measure
+    from pdkv.measuring.trial import measure
 
     measure(arguments.trial, attempt=arguments.attempt, position=arguments.position, log=arguments.log)
 
 
 def _read_launch(arguments: argparse.Namespace) -> None:
-    from pdkv.launch_facts import read_launch
+    from pdkv.analysing.launch_facts import read_launch
 
     read_launch(arguments.trial)
 
 
 def _read_warmup(arguments: argparse.Namespace) -> None:
-    from pdkv.warmup_facts import read_warmup
+    from pdkv.analysing.warmup_facts import read_warmup
 
     read_warmup(arguments.trial)
 
 
 def _read_load(arguments: argparse.Namespace) -> None:
-    from pdkv.load_facts import read_load
+    from pdkv.analysing.load_facts import read_load
 
     read_load(arguments.trial)
 
 
 def _trace_devices(arguments: argparse.Namespace) -> None:
-    from pdkv.utilization import trace_devices
+    from pdkv.analysing.utilization import trace_devices
 
     trace_devices(arguments.trial)
 
 
 def _summarize_cell(arguments: argparse.Namespace) -> None:
-    from pdkv.cell_summary import summarize_cell
+    from pdkv.analysing.cell_summary import summarize_cell
 
     summarize_cell(arguments.trials, arguments.output)
 
 
 def _aggregate(arguments: argparse.Namespace) -> None:
-    from pdkv.aggregate import aggregate
+    from pdkv.analysing.aggregate import aggregate
 
     aggregate(arguments.cells, arguments.parquet, arguments.csv)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from pdkv.comparison import compare
+    from pdkv.analysing.comparison import compare
 
     compare(arguments.cells, arguments.baseline, arguments.output, arguments.margin)
 
 
 def _draw_figures(arguments: argparse.Namespace) -> None:
-    from pdkv.figures import draw_figures
+    from pdkv.reporting.figures import draw_figures
 
     draw_figures(arguments.cells, arguments.comparisons, arguments.folder, arguments.language)
 
 
 def _write_markdown(arguments: argparse.Namespace) -> None:
-    from pdkv.report_markdown import write_markdown
-    from pdkv.report_model import ReportSettings
+    from pdkv.reporting.report_markdown import write_markdown
+    from pdkv.reporting.report_model import ReportSettings
 
     settings = ReportSettings.from_json(arguments.report)
     write_markdown(arguments.cells, arguments.comparisons, settings, arguments.output)
 
 
 def _write_pdf(arguments: argparse.Namespace) -> None:
-    from pdkv.report_model import ReportSettings
-    from pdkv.report_pdf import write_pdf
+    from pdkv.reporting.report_model import ReportSettings
+    from pdkv.reporting.report_pdf import write_pdf
 
     settings = ReportSettings.from_json(arguments.report)
     write_pdf(arguments.cells, arguments.comparisons, settings, arguments.output, arguments.figures)
@@ -182,8 +182,8 @@ def _write_pdf(arguments: argparse.Namespace) -> None:
 
 
 def _install_engine(arguments: argparse.Namespace) -> None:
-    from pdkv.config import load_study
-    from pdkv.engine_env import install_engine
+    from pdkv.installing.engine_env import install_engine
+    from pdkv.study.config import load_study
 
     kind = load_study(arguments.config).engine.kind if arguments.config else arguments.kind
     if kind != "custom":  # an engine of the user's own is there already
@@ -191,13 +191,13 @@ def _install_engine(arguments: argparse.Namespace) -> None:
 
 
 def _prepare_model(arguments: argparse.Namespace) -> None:
-    from pdkv.bundled_model import prepare_model
+    from pdkv.installing.bundled_model import prepare_model
 
     prepare_model(arguments.folder, (arguments.python,) if arguments.python else ())
 
 
 def _schema(_arguments: argparse.Namespace) -> None:
-    from pdkv.config_schema import StudySection
+    from pdkv.study.config_schema import StudySection
 
     print(json.dumps(StudySection.model_json_schema(), indent=2, ensure_ascii=False))
 
@@ -206,9 +206,9 @@ def _load(arguments: argparse.Namespace) -> None:
     from pdkv.without_pandas import keep_pandas_out
 
     keep_pandas_out()
-    from pdkv.load_table import describe_point, read_url_load
+    from pdkv.analysing.load_table import describe_point, read_url_load
+    from pdkv.measuring.url_load import measure_url
     from pdkv.progress import Progress
-    from pdkv.url_load import measure_url
 
     with raise_when_told_to_stop(), Progress(arguments.model) as progress:
         progress.stage("load")

@@ -3,6 +3,7 @@
 Imports go downward only, and the wing that measures never imports the one that analyses: they meet through files. So
 the source of one step is its module and what that imports within its wing, and a change elsewhere reruns nothing.
 
+A wing is a folder; the analysing one has ``reporting`` beside ``analysing``, the shared one ``study`` (the config).
 Floors 0 and 1 belong to no wing and no digest: they carry values and do not make any. What they change in a trial shows
 in its config slice, and what installing changes shows in the environment that each trial records.
 """
@@ -212,7 +213,7 @@ def _wing(module: str) -> str | None:
 @cache
 def _parse(module: str) -> ast.Module:
     """The module without comments, layout and docstrings."""
-    tree = ast.parse((SOURCE / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(_path(module).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
@@ -226,12 +227,20 @@ def _parse(module: str) -> ast.Module:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
+    """A module's name is its own in the whole package, which imports from itself by full names alone."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith(f"{PACKAGE}."))
+            paths = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            origin = "." * node.level + (node.module or "")
-            if origin in (PACKAGE, "."):
-                yield from (alias.name for alias in node.names if (SOURCE / f"{alias.name}.py").is_file())
-            elif origin.startswith((f"{PACKAGE}.", ".")):
-                yield origin.removeprefix(PACKAGE).lstrip(".").split(".")[0]
+            paths = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        yield from (path.rpartition(".")[2] for path in paths if path.split(".")[0] == PACKAGE and _is_module(path))
+
+
+def _is_module(path: str) -> bool:
+    return SOURCE.parent.joinpath(*path.split(".")).with_suffix(".py").is_file()
+
+
+def _path(module: str) -> Path:
+    return next(path for path in SOURCE.rglob("*.py") if path.stem == module)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pdkv.cli import study_or_exit, start_or_exit
 from pdkv.due import attempt_due, plan_is_due
-from pdkv.figure_names import ecdf_figure, metrics_figure, trace_figure
+from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure
 from pdkv.wings import digest, folder_digest
 
 study = study_or_exit(

@@ -21,7 +21,7 @@ rule draw_figures:
         "../../envs/pipeline.yaml"
     params:
         source=digest("figures"),
-        templates=folder_digest("templates"),
+        templates=folder_digest("reporting/templates"),
         language=study.report.language,
     shell:
         "pdkv draw-figures {input.cells:q} --comparisons {input.comparisons:q} --language {params.language}"
@@ -45,7 +45,7 @@ rule write_markdown:
         "../../envs/pipeline.yaml"
     params:
         source=digest("report_markdown"),
-        templates=folder_digest("templates"),
+        templates=folder_digest("reporting/templates"),
         report=report_settings(),
     shell:
         "pdkv write-markdown {input.cells:q} --comparisons {input.comparisons:q} --report {params.report:q}"
@@ -68,7 +68,7 @@ rule write_pdf:
         "../../envs/pipeline.yaml"
     params:
         source=digest("report_pdf"),
-        templates=folder_digest("templates"),
+        templates=folder_digest("reporting/templates"),
         report=report_settings(),
     shell:
         "pdkv write-pdf {input.cells:q} --comparisons {input.comparisons:q} --report {params.report:q}"

@@ -1,0 +1,1 @@
+"""Reads evidence and stored results: metrics, checks, effects, verdicts. Starts nothing."""

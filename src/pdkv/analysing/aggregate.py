@@ -1,0 +1,100 @@
+"""All numbers of a study in one long table: results/summary.csv and results/summary.parquet.
+
+One row per workload, mode, dtype, load level, metric and statistic. What is not known has no row: an empty cell would
+be read as 0 by some program down the line. Latencies are in ms, throughput in tok/s and req/s, and
+in tok/s/GPU (without GPUs: tok/s/core).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pdkv.analysing.csv_table import tidy, to_csv
+from pdkv.analysing.hardware_units import PER_DEVICE, hardware_units, throughput_per_device
+from pdkv.analysing.load_level import load_label
+from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
+from pdkv.analysing.stats import STATS
+from pdkv.artifacts import read_json, write_parquet, write_text
+
+COLUMNS = ("workload", "mode", "dtype", "concurrency", "metric", "stat", "value", "unit", "n")
+CAPACITIES = {"kv_cache_tokens": "tokens", "max_concurrency": "requests", "kv_cache_bytes": "bytes"}
+STAGES = ("launch", "warmup", "load", "shutdown", "wall", "overhead")
+
+_TYPES = {"value": pa.float64(), "n": pa.int64()}
+_SCHEMA = pa.schema([pa.field(name, _TYPES.get(name, pa.string())) for name in COLUMNS])
+
+Row = dict[str, Any]
+
+
+def aggregate(cells: Sequence[Path], parquet: Path, csv_file: Path) -> None:
+    """Write the summary of the named cell.json files, in their order."""
+    rows = [row for path in cells for row in summary_rows(read_json(path, "cell/1"))]
+    write_parquet(parquet, pa.Table.from_pylist(rows, schema=_SCHEMA))
+    write_text(csv_file, to_csv(COLUMNS, rows))
+
+
+def summary_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
+    """The rows of one cell. Failed and invalid launches are in none of them."""
+    identity = {key: cell[key] for key in ("workload", "mode", "dtype")}
+    for point in cell["points"]:
+        for row in (*_point_rows(point["metrics"]), *_per_device_rows(cell, point["metrics"]["output_throughput"])):
+            yield {**identity, "concurrency": load_label(point), **row}
+    for row in (*_capacity_rows(cell), *_stage_rows(cell)):
+        yield {**identity, "concurrency": "", **row}
+
+
+def capacity_of(trial: Mapping[str, Any], key: str) -> float | None:
+    """What a launch can hold while it decodes: the sum over its instances, in a disaggregated mode the decode ones."""
+    instances = (trial["launch"] or {}).get("instances") or []
+    values = [instance.get(key) for instance in instances if instance.get("role") != "prefill"]
+    return None if not values or None in values else float(sum(values))
+
+
+def _point_rows(metrics: Mapping[str, Any]) -> Iterator[Row]:
+    for metric in LATENCIES:
+        found = metrics[metric]
+        for stat in STATS:
+            if found[stat] is not None:
+                yield {"metric": metric, "stat": stat, "value": tidy(found[stat] * 1e3), "unit": "ms", "n": found["n"]}
+    for metric in THROUGHPUTS:
+        found = metrics[metric]
+        if found["value"] is not None:
+            yield {
+                "metric": metric,
+                "stat": "value",
+                "value": tidy(found["value"]),
+                "unit": found["unit"],
+                "n": found["n"],
+            }
+
+
+def _per_device_rows(cell: Mapping[str, Any], throughput: Mapping[str, Any]) -> Iterator[Row]:
+    value, units = throughput_per_device(cell, throughput["value"]), hardware_units(cell)
+    if value is not None and units is not None:
+        unit = f"{throughput['unit']}/{units[1]}"
+        yield {"metric": PER_DEVICE, "stat": "value", "value": tidy(value), "unit": unit, "n": throughput["n"]}
+
+
+def _capacity_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
+    """Means over the launches that say it."""
+    for metric, unit in CAPACITIES.items():
+        values = [value for trial in _ran(cell) if (value := capacity_of(trial, metric)) is not None]
+        yield from _mean_row(metric, values, unit)
+
+
+def _stage_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
+    for stage in STAGES:
+        values = [value for trial in _ran(cell) if (value := trial["stages"][f"{stage}_s"]) is not None]
+        yield from _mean_row(stage, values, "s")
+
+
+def _mean_row(metric: str, values: Sequence[float], unit: str) -> Iterator[Row]:
+    if values:
+        mean = tidy(sum(values) / len(values))
+        yield {"metric": metric, "stat": "value", "value": mean, "unit": unit, "n": len(values)}
+
+
+def _ran(cell: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [trial for trial in cell["trials"] if trial["state"] in ("valid", "suspect")]

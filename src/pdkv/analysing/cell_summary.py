@@ -1,0 +1,226 @@
+"""The launches of a cell together -> cell.json.
+
+A launch that failed or is invalid is listed with its reason and kept out of the numbers; a suspect one is in them and
+marked. Percentiles are of all requests pooled: neither the mean nor the median of the launches' p99s is a p99.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pdkv.analysing.checks import Check, state_of
+from pdkv.analysing.comparability import differing_facts, environment_facts
+from pdkv.analysing.metrics import THROUGHPUTS, latency_metrics
+from pdkv.analysing.point_requests import PointRequests, requests_of_point
+from pdkv.analysing.server_totals import combine_server_counters
+from pdkv.artifacts import read_json, read_parquet, write_json
+
+_STAGES = ("launch", "warmup", "load", "shutdown")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What was read of one trial; the contents of its artefacts."""
+
+    folder: Path
+    plan: dict[str, Any]
+    stages: dict[str, Any]
+    launch: dict[str, Any]
+    warmup: dict[str, Any]
+    metrics: dict[str, Any]
+    trace: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Launch":
+        """Read all artefacts of a trial folder but its requests."""
+        parts = {
+            name: read_json(folder / f"{name}.json", f"{name}/1")
+            for name in ("plan", "stages", "launch", "warmup", "metrics", "trace")
+        }
+        return cls(folder, **parts)
+
+    @property
+    def repeat(self) -> int:
+        """Which launch of its cell."""
+        return int(self.plan["trial"]["repeat"])
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """Stage, reason and log excerpt if the trial did not come to its end."""
+        outcome = self.stages["outcome"]
+        return None if outcome["status"] == "ok" else {key: outcome[key] for key in ("stage", "reason", "excerpt")}
+
+    @property
+    def checks(self) -> list[dict[str, Any]]:
+        """All checks of the trial, each with the source it came from."""
+        sources = {"launch": self.launch, "warmup": self.warmup, "load": self.metrics, "trace": self.trace}
+        return [
+            {**check, "source": source} for source, content in sources.items() for check in content.get("checks") or []
+        ]
+
+    @property
+    def state(self) -> str:
+        """``failed``, or the worst of its checks. A bad point among good ones makes a launch suspect, not invalid."""
+        if self.failure:
+            return "failed"
+        whole = {state_of(_checks(self.whole_checks)), self.metrics["state"]}
+        return next(state for state in ("failed", "invalid", "suspect", "valid") if state in whole)
+
+    @property
+    def whole_checks(self) -> list[dict[str, Any]]:
+        """The checks that concern the launch as a whole rather than one of its points."""
+        return [check for check in self.checks if check["source"] != "load"]
+
+    def point(self, index: int) -> dict[str, Any] | None:
+        """What metrics.json says of one load point."""
+        return next((point for point in self.metrics["points"] if point["point"] == index), None)
+
+    def why_excluded(self, index: int) -> str | None:
+        """Why this launch is not in the numbers of a point; ``None`` if it is in them."""
+        if self.failure:
+            return f"failed at {self.failure['stage']}: {self.failure['reason']}"
+        point = self.point(index)
+        if point is None:
+            return "the point was not measured"
+        bad = [check for check in [*self.whole_checks, *point["checks"]] if check["state"] == "failed"]
+        return "; ".join(f"{check['name']}: {check['evidence']}" for check in bad) or None
+
+
+def summarize_cell(trials: Sequence[Path], output: Path) -> None:
+    """Write cell.json out of the folders of a cell's launches."""
+    write_json(output, "cell/1", describe_cell([Launch.read(folder) for folder in trials]))
+
+
+def describe_cell(launches: Sequence[Launch]) -> dict[str, Any]:
+    """The content of cell.json."""
+    first = launches[0].plan
+    config = {key: value for key, value in first["trial"].items() if key != "repeat"}
+    points = [_describe_point(point, launches) for point in first["points"]]
+    checks = [_check_same_environment(launches)]
+    mode, dtype = config["mode"]["id"], config["dtype"]["id"]
+    return {
+        "workload": config["workload"]["id"],
+        "mode": mode,
+        "dtype": dtype,
+        "state": _cell_state(launches, points, checks),
+        "gpus": sum(instance["gpus"] for instance in first["instances"]),
+        "instances": len(first["instances"]),
+        "label": f"{mode} · {dtype}",
+        "trials": [_describe_trial(launch) for launch in launches],
+        "points": [point for point in points if point is not None],
+        "environment": _environment(launches),
+        "config": config,
+        "checks": [check.as_json() for check in checks],
+    }
+
+
+def stage_durations(stages: Mapping[str, Any]) -> dict[str, float | None]:
+    """Seconds of each stage of stages.json, and of the overhead: the command without launch, warmup and load.
+
+    A stage that was not reached is null, and so is the overhead of a trial that lacks one.
+    """
+    durations: dict[str, float | None] = dict.fromkeys((f"{name}_s" for name in _STAGES), None)
+    for stage in stages["stages"]:
+        key = f"{stage['name']}_s"
+        durations[key] = (durations[key] or 0.0) + stage["end_s"] - stage["start_s"]
+    wall_s = stages["wall"]["end_s"] - stages["wall"]["start_s"]
+    parts = [durations[f"{name}_s"] for name in ("launch", "warmup", "load")]
+    known = [part for part in parts if part is not None]
+    return {**durations, "wall_s": wall_s, "overhead_s": wall_s - sum(known) if len(known) == len(parts) else None}
+
+
+def _describe_trial(launch: Launch) -> dict[str, Any]:
+    return {
+        "repeat": launch.repeat,
+        "state": launch.state,
+        "attempt": launch.stages["attempt"],
+        "failure": launch.failure,
+        "stages": stage_durations(launch.stages),
+        "checks": launch.checks,
+        "launch": {key: launch.launch.get(key) for key in ("status", "resolved", "identity", "instances")},
+        "trace": {key: value for key, value in launch.trace.items() if key not in ("schema", "checks")},
+    }
+
+
+def _describe_point(planned: Mapping[str, Any], launches: Sequence[Launch]) -> dict[str, Any] | None:
+    index = planned["point"]
+    if not any(launch.point(index) for launch in launches):
+        return None
+    reasons = {launch.repeat: launch.why_excluded(index) for launch in launches}
+    used = [launch for launch in launches if reasons[launch.repeat] is None]
+    facts = [point for launch in used if (point := launch.point(index)) is not None]
+    return {
+        **{key: planned[key] for key in ("point", "arrival", "concurrency", "rate")},
+        "launches": len(used),
+        "repeats": [launch.repeat for launch in used],
+        "excluded": [{"repeat": repeat, "reason": reason} for repeat, reason in reasons.items() if reason],
+        "state": _point_state(used, facts),
+        "metrics": _pool(used, facts, index),
+        "per_launch": [point["metrics"] for point in facts],
+        "requests": {
+            key: sum(point["requests"][key] for point in facts) for key in (facts[0]["requests"] if facts else ())
+        },
+        "achieved_concurrency": _mean([point["achieved_concurrency"] for point in facts]),
+        "server": combine_server_counters([point["server"] for point in facts]),
+    }
+
+
+def _pool(used: Sequence[Launch], facts: Sequence[Mapping[str, Any]], index: int) -> dict[str, Any]:
+    requests = [_requests(launch, index) for launch in used]
+    pooled = latency_metrics(requests)
+    for name, unit in THROUGHPUTS.items():
+        found = [point["metrics"][name] for point in facts if point["metrics"][name]["value"] is not None]
+        n = sum(metric["n"] for metric in found)
+        pooled[name] = {"unit": unit, "n": n, "value": _mean([metric["value"] for metric in found])}
+    return pooled
+
+
+def _requests(launch: Launch, index: int) -> PointRequests:
+    return requests_of_point(read_parquet(launch.folder / "requests.parquet"), index)
+
+
+def _point_state(used: Sequence[Launch], facts: Sequence[Mapping[str, Any]]) -> str:
+    if not used:
+        return "invalid"
+    whole = [check for launch in used for check in launch.whole_checks]
+    return state_of(_checks([*whole, *(check for point in facts for check in point["checks"])]))
+
+
+def _cell_state(launches: Sequence[Launch], points: Sequence[Mapping[str, Any] | None], checks: Sequence[Check]) -> str:
+    states = {launch.state for launch in launches}
+    if states == {"failed"}:
+        return "failed"
+    if not any(point and point["launches"] for point in points):
+        return "invalid"
+    return "valid" if states == {"valid"} and state_of(checks) == "valid" else "suspect"
+
+
+def _check_same_environment(launches: Sequence[Launch]) -> Check:
+    name = "same environment in all launches"
+    recorded = [environment_facts(launch.stages["environment"]) for launch in launches if launch.stages["environment"]]
+    if len(recorded) < 2:
+        return (
+            Check(name, "passed", "one launch") if recorded else Check(name, "unknown", "no environment was recorded")
+        )
+    differing = sorted({text for other in recorded[1:] for text in differing_facts(recorded[0], other)})
+    if not differing:
+        return Check(name, "passed", f"{len(recorded)} launches")
+    return Check(name, "suspect", "; ".join(differing), "measure all launches of a cell on one machine and one engine")
+
+
+def _environment(launches: Sequence[Launch]) -> dict[str, Any]:
+    """The fingerprint of the first launch that came to its end, else of the first that has one."""
+    by_success = sorted(launches, key=lambda launch: launch.failure is not None)
+    return next((dict(launch.stages["environment"]) for launch in by_success if launch.stages["environment"]), {})
+
+
+def _checks(found: Sequence[Mapping[str, Any]]) -> list[Check]:
+    return [Check(check["name"], check["state"], check["evidence"], check["remedy"]) for check in found]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

@@ -1,0 +1,154 @@
+"""Claims against what was measured: supported, contradicted, cannot tell, or not measured and why.
+
+A verdict rests on that of the comparison, with its interval: a difference without one supports nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pdkv.analysing.claim_file import EVERY, Claim, ClaimTest
+from pdkv.analysing.study_results import Effect, StudyResults
+from pdkv.analysing.verdicts import MARGIN
+from pdkv.study.config_promises import SIXTEEN_BIT
+
+ClaimVerdict = Literal["supported", "contradicted", "cannot tell", "not measured"]
+Cells = tuple[str, str, str, str]  # mode, dtype, mode and dtype of the other
+DECIDED = ("lower", "higher", "equivalent")
+FULFIL = {
+    "lower": {"lower"},
+    "higher": {"higher"},
+    "equivalent": {"equivalent"},
+    "different": {"lower", "higher"},
+    "not lower": {"higher", "equivalent"},
+    "not higher": {"lower", "equivalent"},
+}
+SAME_FORMAT = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison that a test asks for. ``effect`` is None where there is none; ``why`` tells what is missing."""
+
+    cells: Cells
+    effect: Effect | None
+    verdict: ClaimVerdict
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A test of a claim at one load level (``concurrency`` as in comparisons.csv, None where nothing was measured)."""
+
+    claim: str
+    test: ClaimTest | None
+    workload: str
+    concurrency: str | None
+    evidence: tuple[Evidence, ...]
+    verdict: ClaimVerdict
+
+
+def judge_claims(results: StudyResults, claims: Mapping[str, Claim], margin: float = MARGIN) -> list[Finding]:
+    """What the comparisons of a study say of each claim, in the order of the claims."""
+    return [finding for name, claim in claims.items() for finding in _test_claim(results, name, claim, margin)]
+
+
+def _test_claim(results: StudyResults, name: str, claim: Claim, margin: float) -> Iterator[Finding]:
+    if claim.untested is not None:
+        yield Finding(name, None, "", None, (), "not measured")
+    for test in claim.tests:
+        for workload in results.workloads:
+            rows = [effect for effect in results.effects if effect.row["workload"] == workload and _is_of(effect, test)]
+            levels: list[str | None] = list(dict.fromkeys(effect.row["concurrency"] for effect in rows))
+            wanted = list(_cells(results, test))
+            for level in levels or [None]:
+                # A pair may stand there twice, first as one with the baseline: the later kind is the nearer one.
+                at_level = {_cells_of(e): e for e in rows if e.row["concurrency"] == level}
+                evidence = tuple(_judge(results, cells, at_level, test, margin) for cells in wanted)
+                yield Finding(
+                    name, test, workload, level, evidence, verdict_of_all([each.verdict for each in evidence])
+                )
+
+
+def verdict_of_all(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
+    """A claim about several cells: one counter-example contradicts it, and only all of them support it."""
+    found = set(verdicts)
+    if "contradicted" in found:
+        return "contradicted"
+    if found <= {"not measured"}:
+        return "not measured"
+    return "supported" if found == {"supported"} else "cannot tell"
+
+
+def _is_of(effect: Effect, test: ClaimTest) -> bool:
+    row = effect.row
+    same_kind = (row["effect"] == "interaction") == (test.effect == "interaction")
+    return same_kind and (row["metric"], row["stat"]) == (test.metric, test.stat)
+
+
+def _cells_of(effect: Effect) -> Cells:
+    row = effect.row
+    return row["mode"], row["dtype"], row["base_mode"], row["base_dtype"]
+
+
+def _cells(results: StudyResults, test: ClaimTest) -> Iterator[Cells]:
+    """The pairs that a test is about, in the names of this study. A pair of a cell with itself is none."""
+    modes = results.modes if EVERY in test.mode else test.mode
+    dtype = _own_name(results, test.dtype)
+    for mode in modes:
+        if test.effect == "interaction":
+            other_mode, other_dtype = _base_of_interaction(results, mode, dtype)
+        else:
+            other_mode = test.against.mode or mode
+            other_dtype = _own_name(results, test.against.dtype or test.dtype)
+        if (mode, dtype) != (other_mode, other_dtype):
+            yield mode, dtype, other_mode, other_dtype
+
+
+def _own_name(results: StudyResults, dtype: str) -> str:
+    """What this study calls a precision of the claim; the claim's own name where it has none."""
+    if dtype == "16bit":
+        return next((name for name in results.dtypes if name in SIXTEEN_BIT), dtype)
+    other = SAME_FORMAT.get(dtype, dtype)
+    return other if dtype not in results.dtypes and other in results.dtypes else dtype
+
+
+def _base_of_interaction(results: StudyResults, mode: str, dtype: str) -> tuple[str, str]:
+    for effect in results.effects:
+        if effect.row["effect"] == "interaction" and (effect.row["mode"], effect.row["dtype"]) == (mode, dtype):
+            return effect.row["base_mode"], effect.row["base_dtype"]
+    return "default", _own_name(results, "16bit")
+
+
+def _judge(
+    results: StudyResults, cells: Cells, effects: Mapping[Cells, Effect], test: ClaimTest, margin: float
+) -> Evidence:
+    known = {(cell.mode, cell.dtype) for cell in results.cells}
+    for cell in (cells[:2], cells[2:]):
+        if cell not in known:
+            return Evidence(cells, None, "not measured", f"{'/'.join(cell)} is not in the study")
+    effect = effects.get(cells)
+    if effect is None:
+        return Evidence(cells, None, "not measured", "the study makes no such comparison")
+    if effect.ratio is None:
+        return Evidence(cells, effect, "not measured", effect.row.get("note") or "no value")
+    return Evidence(cells, effect, _verdict(effect, test, margin), _why_undecided(effect))
+
+
+def _verdict(effect: Effect, test: ClaimTest, margin: float) -> ClaimVerdict:
+    if effect.interval is None or effect.verdict not in (*DECIDED, "cannot tell"):
+        return "cannot tell"
+    low, high = effect.interval
+    if test.at_least is not None:
+        return "supported" if low >= test.at_least else "contradicted" if high < test.at_least else "cannot tell"
+    if effect.verdict not in DECIDED or test.expect is None:
+        return "cannot tell"
+    if effect.verdict in FULFIL[test.expect]:
+        return "supported"
+    # A difference that is sure, and may yet be smaller than what matters, does not contradict "about the same".
+    may_be_small = high > 1 - margin and low < 1 + margin
+    return "cannot tell" if test.expect == "equivalent" and may_be_small else "contradicted"
+
+
+def _why_undecided(effect: Effect) -> str:
+    return effect.verdict if effect.verdict.startswith("not decided") else ""

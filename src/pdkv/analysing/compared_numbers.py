@@ -1,0 +1,86 @@
+"""The numbers of a cell that are compared: of one load level, or of the cell as a whole; in all and by launch."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pdkv.analysing.aggregate import CAPACITIES, capacity_of
+from pdkv.analysing.hardware_units import PER_DEVICE, throughput_per_device
+from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
+from pdkv.analysing.stats import supports_quantile
+
+LATENCY_STATS = ("mean", "median", "p90", "p99")
+QUANTITIES = (
+    *((metric, stat) for metric in LATENCIES for stat in LATENCY_STATS),
+    *((metric, "value") for metric in (*THROUGHPUTS, PER_DEVICE)),
+)
+CAPACITY_QUANTITIES = tuple((metric, "value") for metric in CAPACITIES)
+
+_QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
+_RAN = ("valid", "suspect")
+
+ByRepeat = dict[int, float]
+
+
+class Numbers(Protocol):
+    """What one cell brings into comparisons at one place; values are in the units of summary.csv."""
+
+    def value(self, metric: str, stat: str) -> float | None:
+        """Over all launches."""
+
+    def by_repeat(self, metric: str, stat: str) -> ByRepeat:
+        """Of each launch that has it."""
+
+    def weakness(self, metric: str, stat: str) -> str | None:
+        """Why the value can have no interval."""
+
+
+class PointNumbers:
+    """A cell at one load level; ``point`` is the entry of cell.json."""
+
+    def __init__(self, cell: Mapping[str, Any], point: Mapping[str, Any]) -> None:
+        self._cell, self._point = cell, point
+        self._launches = dict(zip(point["repeats"], point["per_launch"], strict=True))
+
+    def value(self, metric: str, stat: str) -> float | None:
+        """Over all launches: requests pooled, throughput averaged."""
+        return self._number(self._point["metrics"], metric, stat)
+
+    def by_repeat(self, metric: str, stat: str) -> ByRepeat:
+        """Of each launch that has it, over its own requests."""
+        found = {repeat: self._number(metrics, metric, stat) for repeat, metrics in self._launches.items()}
+        return {repeat: value for repeat, value in found.items() if value is not None}
+
+    def weakness(self, metric: str, stat: str) -> str | None:
+        """A quantile that not every launch can carry by itself."""
+        if stat not in _QUANTILES:
+            return None
+        fewest = min((metrics[metric]["n"] for metrics in self._launches.values()), default=0)
+        carried = supports_quantile(_QUANTILES[stat], fewest)
+        return None if carried else f"{fewest} values in a launch cannot carry a {stat}"
+
+    def _number(self, metrics: Mapping[str, Mapping[str, Any]], metric: str, stat: str) -> float | None:
+        if metric == PER_DEVICE:
+            return throughput_per_device(self._cell, metrics["output_throughput"][stat])
+        value: float | None = metrics[metric][stat]
+        return None if value is None else value * (1e3 if metric in LATENCIES else 1.0)
+
+
+class CapacityNumbers:
+    """What a cell can hold at a time: nothing of the load is in it, so it stands without a load level."""
+
+    def __init__(self, cell: Mapping[str, Any]) -> None:
+        self._trials = {trial["repeat"]: trial for trial in cell["trials"] if trial["state"] in _RAN}
+
+    def value(self, metric: str, stat: str) -> float | None:
+        """Mean of launches."""
+        found = self.by_repeat(metric, stat).values()
+        return sum(found) / len(found) if found else None
+
+    def by_repeat(self, metric: str, stat: str) -> ByRepeat:
+        """Of the launches that ran and say it."""
+        found = {repeat: capacity_of(trial, metric) for repeat, trial in self._trials.items()}
+        return {repeat: value for repeat, value in found.items() if value is not None}
+
+    def weakness(self, metric: str, stat: str) -> str | None:
+        """None: each launch says what it holds."""
+        return None

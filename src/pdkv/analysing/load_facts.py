@@ -1,0 +1,74 @@
+"""What came over the sockets during the load -> requests.parquet and metrics.json."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pdkv.analysing.checks import Check, state_of
+from pdkv.analysing.metrics import point_facts
+from pdkv.analysing.point_requests import PointRequests, points_of, requests_of_point
+from pdkv.analysing.request_checks import check_point, merge_points, point_label
+from pdkv.analysing.responses import read_requests
+from pdkv.analysing.scrapes import point_counters
+from pdkv.analysing.transfer_checks import check_kv_transfer, check_prefix_cache
+from pdkv.artifacts import read_json, read_json_lines, write_json, write_parquet
+
+
+def read_load(trial: Path) -> None:
+    """Write ``requests.parquet`` and ``metrics.json`` of the trial folder from its raw evidence.
+
+    A trial whose load never began gets an empty table and no points.
+    """
+    stages = read_json(trial / "stages.json", "stages/1")
+    # From the plan: a point that was broken off is not among those of stages.json.
+    plan = read_json(trial / "plan.json", "plan/1")
+    requests = read_requests(trial / "sends.parquet", trial / "events.parquet", plan["points"])
+    scrapes = trial / "scrapes.jsonl"
+    rows = read_json_lines(scrapes) if scrapes.exists() else []
+    write_parquet(trial / "requests.parquet", requests)
+    write_json(trial / "metrics.json", "metrics/1", describe_load(requests, stages, rows))
+
+
+def describe_load(requests: pa.Table, stages: Mapping[str, Any], scrapes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The content of metrics.json. ``scrapes`` are the rows of scrapes.jsonl.
+
+    ``state`` is ``failed`` where the trial did not come to its end, however good what was seen until then. One bad
+    point does not make the others invalid: the state is ``invalid`` where all points are, ``suspect`` where some are.
+    """
+    held = set(points_of(requests))
+    roles = {instance["name"]: instance["role"] for instance in stages["instances"]}
+    cpu_share = client_cpu_share(stages)
+    points: list[dict[str, Any]] = []
+    checks: dict[str, list[Check]] = {}
+    for point in stages["points"]:
+        if point["point"] not in held:
+            continue
+        server = point_counters(list(scrapes), roles, point["point"])
+        facts, found = _describe_point(requests_of_point(requests, point["point"]), point, server, cpu_share)
+        points.append(facts)
+        checks[point_label(point)] = found
+    merged = merge_points(checks)
+    failed = stages["outcome"]["status"] != "ok" or not points
+    states = {point["state"] for point in points}
+    return {
+        "points": points,
+        "checks": [check.as_json() for check in merged],
+        "state": "failed" if failed else "suspect" if len(states) > 1 and "invalid" in states else state_of(merged),
+    }
+
+
+def client_cpu_share(stages: Mapping[str, Any]) -> float | None:
+    """CPU seconds of the client per second of load; ``None`` where they were not recorded."""
+    cpu_s = (stages.get("client") or {}).get("cpu_s")
+    length_s = sum(point["end_s"] - point["start_s"] for point in stages["points"] if point["end_s"] is not None)
+    return cpu_s / length_s if cpu_s is not None and length_s > 0 else None
+
+
+def _describe_point(
+    requests: PointRequests, point: Mapping[str, Any], server: Mapping[str, Any], cpu_share: float | None
+) -> tuple[dict[str, Any], list[Check]]:
+    facts = point_facts(requests, point, server)
+    checks = [*check_point(requests, facts, cpu_share), check_prefix_cache([facts]), *check_kv_transfer([facts])]
+    return {**facts, "checks": [check.as_json() for check in checks], "state": state_of(checks)}, checks

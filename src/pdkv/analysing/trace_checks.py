@@ -1,0 +1,159 @@
+"""Did the devices work for this trial alone, at their full clock, and were they watched all the time?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from pdkv.analysing.checks import Check
+from pdkv.units import format_bytes, format_duration
+
+# NVML's reasons for a lower clock that mean trouble; idle, application clocks and sync boost are not among them.
+_TROUBLE = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+_POWER_CAP = 0x04
+MAX_THROTTLED = 0.01  # share of the load's samples
+MAX_FOREIGN_CPU = 0.10  # of the host's cores
+MEMORY_SLACK_BYTES = 256 << 20
+LOST_AFTER_S = 2.0  # a device without samples for that long before the others' end was lost
+SLOW_SAMPLER_S = 0.15  # 10 Hz, and something for a busy host
+
+
+def check_trace(frame: pd.DataFrame, devices: Sequence[Mapping[str, Any]], stages: Mapping[str, Any]) -> list[Check]:
+    """All checks of a trace. ``frame`` are the samples with their stages, ``devices`` those of trace.json."""
+    checks = [_check_complete(frame), _check_sampler(frame)]
+    if (frame["source"] == "nvml").any():
+        gpus = frame[frame["kind"] == "gpu"]
+        checks += [_check_clocks(gpus), *_check_memory(gpus, stages)]
+    if (frame["kind"] == "core").any():
+        checks.append(_check_foreign_cpu(frame, devices, stages))
+    if stages.get("bindings"):
+        checks.append(_check_bindings(stages["bindings"], stages["points"]))
+    return checks
+
+
+def _check_complete(frame: pd.DataFrame) -> Check:
+    """Devices answer to the end; a card that fell off the bus gives no values any more."""
+    name = "devices watched to the end"
+    hardware = frame[frame["kind"] != "process"]
+    answered = hardware[hardware[["util", "mem_bytes", "power_w", "energy_j"]].notna().any(axis=1)]
+    if answered.empty:
+        return Check(name, "unknown", "no device gave any value", "look at what the sampler says in the trial's log")
+    end = hardware["t_s"].max()
+    last = answered.groupby("device")["t_s"].max()
+    lost = [
+        f"{device} for the last {format_duration(end - t_s)}"
+        for device, t_s in last.items()
+        if end - t_s > LOST_AFTER_S
+    ]
+    lost += [f"{device} at all" for device in sorted(set(hardware["device"]) - set(last.index))]
+    if lost:
+        return Check(name, "suspect", f"no values from {', '.join(lost)}", "look for the device in the kernel's log")
+    return Check(name, "passed", f"{len(last)} devices")
+
+
+def _check_sampler(frame: pd.DataFrame) -> Check:
+    name = "sampler kept pace"
+    gaps = frame[frame["kind"] != "process"].groupby("device")["t_s"].diff().dropna()
+    if gaps.empty:
+        return Check(name, "unknown", "fewer than two samples of a device")
+    evidence = f"a sample every {gaps.median() * 1e3:.0f} ms, the longest gap {gaps.max():.2f} s"
+    if gaps.median() > SLOW_SAMPLER_S:
+        return Check(name, "suspect", evidence, "give the client a core of its own: utilisation peaks may be missed")
+    return Check(name, "passed", evidence)
+
+
+def _check_clocks(gpus: pd.DataFrame) -> Check:
+    name = "clocks not throttled"
+    masks = gpus.loc[gpus["stage"] == "load", "throttle"].dropna().astype("int64")
+    if masks.empty:
+        return Check(name, "unknown", "the devices do not say why they lower their clocks")
+    shares = {reason: float((masks & bit != 0).mean()) for bit, reason in _TROUBLE.items()}
+    throttled = [f"{reason} in {share:.0%} of the samples" for reason, share in shares.items() if share > MAX_THROTTLED]
+    if throttled:
+        return Check(name, "suspect", ", ".join(throttled), "look at cooling and power supply, and measure again")
+    capped = float((masks & _POWER_CAP != 0).mean())
+    # The power limit is how a card is meant to run under full load: told, but no reason to doubt the figures.
+    return Check(name, "passed", f"no slowdown; at the power limit in {capped:.0%} of the samples")
+
+
+def _check_memory(gpus: pd.DataFrame, stages: Mapping[str, Any]) -> list[Check]:
+    """Device memory before anything was launched, and after everything was shut down."""
+    alone, clean = "no foreign memory on the devices", "device memory back to base"
+    launch = min((each["start_s"] for each in stages["stages"]), default=None)
+    ends = [each["end_s"] for each in stages["stages"] if each["name"] == "shutdown" and each["end_s"] is not None]
+    known = gpus[gpus["mem_bytes"].notna()]
+    before = known[known["t_s"] < launch] if launch is not None else known.iloc[:0]
+    after = known[known["t_s"] >= ends[-1]] if ends else known.iloc[:0]
+    base = before.groupby("device")["mem_bytes"].last()
+    left = after.groupby("device")["mem_bytes"].last() - base
+    watched = sorted(gpus["device"].unique())
+    count = len(watched)
+    checks = []
+    if len(base) < count:
+        checks.append(Check(alone, "unknown", _unseen("before the launch", watched, base)))
+    else:
+        foreign = base[base > 4 * MEMORY_SLACK_BYTES]  # a driver and its context keep some hundred MiB
+        evidence = ", ".join(f"{format_bytes(size)} in use on {device}" for device, size in foreign.items())
+        remedy = "end the other processes on these devices, or leave them out"
+        checks.append(
+            Check(alone, "suspect", evidence, remedy) if evidence else Check(alone, "passed", f"{count} devices")
+        )
+    if left.notna().sum() < count:
+        unseen = _unseen("before the launch", watched, base) if len(base) < count else ""
+        checks.append(Check(clean, "unknown", unseen or _unseen("after the shutdown", watched, left.dropna())))
+    else:
+        kept = left[left > MEMORY_SLACK_BYTES]
+        evidence = ", ".join(f"{format_bytes(size)} more than before on {device}" for device, size in kept.items())
+        remedy = f"an engine process may still live: nvidia-smi names it by its pid; end it with `{_kill(stages)}`"
+        checks.append(
+            Check(clean, "suspect", evidence, remedy) if evidence else Check(clean, "passed", f"{count} devices")
+        )
+    return checks
+
+
+def _unseen(when: str, watched: Sequence[str], seen: "pd.Series[float]") -> str:
+    return f"memory was not sampled {when} on {', '.join(device for device in watched if device not in seen.index)}"
+
+
+def _kill(stages: Mapping[str, Any]) -> str:
+    pids = [str(left["pid"]) for left in stages.get("leftovers") or () if "pid" in left]
+    return f"kill {' '.join(pids) or 'PID'}"
+
+
+def _check_foreign_cpu(frame: pd.DataFrame, devices: Sequence[Mapping[str, Any]], stages: Mapping[str, Any]) -> Check:
+    """Busy time of the cores under load that is not ours, as a share of all sampled cores."""
+    name = "host not used by others"
+    if stages.get("instances") == []:  # a server that the user runs may be one of these others
+        return Check(name, "unknown", "which processes belong to the server is not known")
+    load = [each for each in devices if each["stage"] == "load" and each["point"] is None]
+    cores = [each["util_mean"] for each in load if each["kind"] == "core"]
+    ours = [each["util_mean"] for each in load if each["kind"] == "process"]
+    at_start = (stages.get("environment") or {}).get("foreign_cpu_share")
+    if not cores or None in cores or not ours or None in ours:
+        if at_start is None:
+            return Check(name, "unknown", "cores and processes were not both sampled under load")
+        share, when = at_start, "before the launch"
+    else:
+        share, when = max(0.0, (sum(cores) - sum(ours)) / len(cores)), "under load"
+    evidence = f"others took {share:.0%} of the cores {when}"
+    if share > MAX_FOREIGN_CPU:
+        return Check(name, "suspect", evidence, "end other work on this host and measure again")
+    return Check(name, "passed", evidence)
+
+
+def _check_bindings(bindings: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> Check:
+    """Threads that had to be moved back before a load level had been on other cores during the level before it."""
+    name = "instances kept to their cores"
+    started = min((point["start_s"] for point in points), default=None)
+    if started is None:
+        return Check(name, "unknown", "no load level was walked")
+    strayed = [each for each in bindings if each["t_s"] > started and each["moved"]]
+    if strayed:
+        evidence = ", ".join(f"{each['moved']} threads of {each['instance']} {each['when']}" for each in strayed)
+        return Check(name, "suspect", f"found on other cores: {evidence}", "leave thread binding to the study alone")
+    return Check(name, "passed", f"threads looked at {len(bindings)} times")

@@ -1,0 +1,1 @@
+"""Makes the engine's environment and the bundled model."""

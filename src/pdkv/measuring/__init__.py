@@ -1,0 +1,1 @@
+"""Launches, warms, loads and watches servers; writes raw evidence only."""

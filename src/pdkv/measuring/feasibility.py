@@ -1,0 +1,109 @@
+"""What a study would need, and whether this machine has it: asked before anything is started."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from pdkv.measuring.gpu_visibility import open_nvml, visible_gpus
+from pdkv.records import Trial
+from pdkv.units import format_bytes
+
+# Orders of magnitude for the estimate of time, deliberately coarse: (bytes/s of memory, FLOP/s, seconds to start).
+SPEED = {"cpu": (4e9, 2e11, 45.0), "cuda": (2e12, 3e14, 120.0)}
+UNKNOWN_WEIGHTS = 16e9
+
+
+@dataclass(frozen=True)
+class Host:
+    """What this process may use: cores, memory, and the memory of each visible GPU (None where not told)."""
+
+    cores: int
+    memory_bytes: int
+    gpus: tuple[int | None, ...]
+
+
+def look_at_host() -> Host:
+    """The machine as it is now; other people's GPUs are not counted."""
+    nvml = open_nvml()
+    gpus = visible_gpus(nvml, os.environ) if nvml else []
+    return Host(
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=psutil.virtual_memory().total,
+        gpus=tuple(gpu.memory_bytes for gpu in gpus),
+    )
+
+
+def estimate_seconds(trial: Trial, plan: dict[str, Any]) -> float:
+    """Rough time of one trial: start-up, and load by memory bandwidth (decode) and arithmetic (prefill)."""
+    bandwidth, flops, start = SPEED[plan["engine"]["device"] or "cuda"]
+    weights = plan["memory"]["weights_bytes"] or UNKNOWN_WEIGHTS
+    share = max(1, trial.mode.tensor_parallel_size)
+    per_token = weights / bandwidth / share
+    prefill = weights * trial.workload.input_tokens / flops / share
+    request = prefill + per_token * trial.workload.output_tokens
+    # Instances start side by side; on a CPU they share the cores that starting needs.
+    total = start * (len(plan["instances"]) if plan["engine"]["device"] == "cpu" else bool(plan["instances"]))
+    for point in plan["points"]:
+        count = point["ramp"] + point["requests"] + point["drain"]
+        if point["rate"] is not None:
+            total += count / point["rate"] + request
+        else:
+            total += count * (prefill + per_token * trial.workload.output_tokens / point["concurrency"])
+    return total
+
+
+def find_obstacles(trial: Trial, plan: dict[str, Any], host: Host) -> list[str]:
+    """Why this trial can't run here, each with what to do. Empty when it can."""
+    if plan["endpoint"]:
+        return []
+    obstacles = _device_obstacles(plan, host) + _memory_obstacles(trial, plan, host)
+    return [f"{trial.workload.id}/{trial.mode.id}/{trial.dtype.id}: {obstacle}" for obstacle in obstacles]
+
+
+def _device_obstacles(plan: dict[str, Any], host: Host) -> list[str]:
+    count = len(plan["instances"])
+    if plan["engine"]["device"] == "cpu":
+        if count > host.cores:
+            return [f"needs {count} cores for {count} instances, this process has {host.cores}: take out the mode"]
+        if any(instance["gpus"] for instance in plan["instances"]):
+            return ["tensor parallelism on a CPU is not supported: set tensor_parallel_size to 1"]
+        return []
+    needed = sum(instance["gpus"] for instance in plan["instances"])
+    if needed > len(host.gpus):
+        return [
+            f"needs {needed} GPUs, {len(host.gpus)} are visible: lower tensor_parallel_size or the number of "
+            "instances, or take out the mode"
+        ]
+    return []
+
+
+def _memory_obstacles(trial: Trial, plan: dict[str, Any], host: Host) -> list[str]:
+    memory = plan["memory"]
+    if memory["weights_bytes"] is None or memory["kv_bytes_needed"] is None:
+        return []
+    obstacles = []
+    if plan["engine"]["device"] == "cpu":
+        cache = trial.engine.kv_cache_gib * 2**30
+        total = memory["total_bytes"]
+        if memory["kv_bytes_needed"] > cache:
+            obstacles.append(
+                f"needs {format_bytes(memory['kv_bytes_needed'])} of KV cache, engine.kv_cache_gib gives "
+                f"{format_bytes(cache)}: raise it, or lower concurrency"
+            )
+        if total > host.memory_bytes:
+            obstacles.append(
+                f"needs {format_bytes(total)} of memory, this machine has {format_bytes(host.memory_bytes)}: "
+                "lower engine.kv_cache_gib, or name a smaller model"
+            )
+    elif host.gpus and None not in host.gpus:
+        smallest = min(size for size in host.gpus if size is not None)
+        budget = smallest * trial.engine.gpu_memory_utilization
+        weights = memory["weights_bytes"] / trial.mode.tensor_parallel_size
+        if weights > budget:
+            obstacles.append(
+                f"needs {format_bytes(weights)} for weights on each GPU, of which {format_bytes(budget)} may be used: "
+                "raise tensor_parallel_size, or name a smaller model"
+            )
+    return obstacles

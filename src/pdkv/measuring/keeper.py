@@ -1,0 +1,141 @@
+"""The process between a measurement and one server: whatever happens above it, nothing below it stays alive.
+
+``python -m pdkv.measuring.keeper`` reads its order, one line of JSON ``{argv, env, log, grace_s}``, from standard
+input, starts the server in a session of its own and writes ``{"pid": N}``. It ends the server when it is told to stop
+(SIGTERM), when standard input closes (that is how it learns that the measurement was killed), or when the server ends
+by itself. Then it writes ``{"code": N}``, ends everything that descends from the server and writes
+``{"killed": […], "left": […], "removed": […]}`` (processes, and shared memory).
+
+It is a process of its own because neither SIGKILL nor a crash of the measurement may leave an engine on a device, and a
+subreaper, because workers of an engine leave its process group and are orphaned when the engine is killed.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from pdkv.measuring.process_tree import (
+    ProcessInfo,
+    become_subreaper,
+    descendants,
+    die_with_parent,
+    kill_descendants,
+    reap_children,
+)
+from pdkv.measuring.shared_memory import list_segments, mapped_segments, remove_abandoned
+
+ORPHAN_GRACE_S = 1.0
+POLL_S = 0.02
+
+
+def main() -> int:
+    """Keep one server until it has ended or must end."""
+    wake = _wake_on_signals()
+    become_subreaper()
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):  # the measurement was stopped before it could say what to start
+        return 0
+    order = json.loads(line)
+    others = list_segments()
+    try:
+        server = _start_server(order)
+    except OSError as error:
+        _say({"error": f"cannot start {order['argv'][0]}: {error.strerror or error}"})
+        return 127
+    _say({"pid": server})
+    code = _watch(server, wake)
+    ours = mapped_segments(process.pid for process in descendants(os.getpid())) - others
+    if code is None:
+        code = _stop_server(server, float(order["grace_s"]))
+    _say({"code": code})
+    _wait_until(lambda: not _living(), ORPHAN_GRACE_S)
+    killed, left = kill_descendants(os.getpid())
+    removed = remove_abandoned(ours)
+    _say({"killed": _named(killed), "left": _named(left), "removed": removed})
+    return 0
+
+
+def _wake_on_signals() -> int:
+    """Signals end no keeper: they are read as bytes from the returned file descriptor."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, lambda _number, _frame: None)
+    return reader
+
+
+def _start_server(order: dict[str, Any]) -> int:
+    with open(order["log"], "ab") as log:  # noqa: PTH123
+        server = subprocess.Popen(
+            order["argv"],
+            env=order["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # safe: this process has one thread
+        )
+    return server.pid
+
+
+def _watch(server: int, wake: int) -> int | None:
+    """Wait until the server has ended (its return code) or must be ended (None)."""
+    while True:
+        readable, _, _ = select.select([sys.stdin, wake], [], [])
+        if wake in readable:
+            signals = os.read(wake, 4096)
+            codes = reap_children()
+            if server in codes:
+                return codes[server]
+            if any(number != signal.SIGCHLD for number in signals):
+                return None
+        if sys.stdin in readable and not os.read(sys.stdin.fileno(), 4096):
+            return None
+
+
+def _stop_server(server: int, grace_s: float) -> int | None:
+    """SIGTERM to the server's group, SIGKILL to what is left of it after ``grace_s``. Returns the return code."""
+    codes: dict[int, int] = {}
+
+    def has_ended() -> bool:
+        codes.update(reap_children())
+        return server in codes
+
+    for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+        if has_ended():
+            break
+        os.killpg(server, number)  # its own session, so its pid is its group
+        _wait_until(has_ended, patience_s)
+    return codes.get(server)
+
+
+def _living() -> list[ProcessInfo]:
+    reap_children()
+    return descendants(os.getpid())
+
+
+def _wait_until(condition: Any, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _named(processes: list[ProcessInfo]) -> list[dict[str, Any]]:
+    return [{"pid": process.pid, "name": process.name} for process in processes]
+
+
+def _say(message: dict[str, Any]) -> None:
+    try:
+        print(json.dumps(message), flush=True)
+    except BrokenPipeError:  # nobody is left to hear it; the work is done all the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Which processes descend from one, read from ``/proc``, and how to end all of them.
+
+A process that starts a session of its own leaves its group, and one that retitles itself overwrites its name and its
+environment; the line of parents is what neither can change. It is unbroken as long as an ancestor is a subreaper.
+Standard library only: :mod:`keeper` must start in an instant.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+ZOMBIE_STATES = "ZX"
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A living process: ``started`` is its start time in clock ticks since boot, which tells a reused pid apart."""
+
+    pid: int
+    parent: int
+    name: str
+    started: int
+
+
+def become_subreaper() -> None:
+    """From now on, orphaned descendants of this process become its children instead of those of init."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process as soon as the thread that started it ends; survives exec."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def read_process(pid: int) -> ProcessInfo | None:
+    """What ``/proc`` says about a process; None if it is gone or only waits to be reaped."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    fields = text[text.rindex(")") + 2 :].split()
+    if fields[0] in ZOMBIE_STATES:
+        return None
+    return ProcessInfo(pid, int(fields[1]), name, int(fields[19]))
+
+
+def descendants(ancestor: int) -> list[ProcessInfo]:
+    """All living processes below ``ancestor``, parents before their children."""
+    children: dict[int, list[ProcessInfo]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - a thousand Path objects each time would be waste
+        if entry.isdigit() and (info := read_process(int(entry))):
+            children.setdefault(info.parent, []).append(info)
+    found = list(children.get(ancestor, []))
+    for info in found:  # grows while it is walked
+        found += children.get(info.pid, [])
+    return found
+
+
+def kill_descendants(ancestor: int, give_up_after_s: float = 5.0) -> tuple[list[ProcessInfo], list[ProcessInfo]]:
+    """SIGKILL everything below ``ancestor``, again and again until nothing new appears.
+
+    Returns what had to be killed and what is still there (a process in an uninterruptible sleep, say). Reaps children
+    of the calling process.
+    """
+    killed: dict[int, ProcessInfo] = {}
+    deadline = time.monotonic() + give_up_after_s
+    while True:
+        reap_children()
+        living = descendants(ancestor)
+        if not living or time.monotonic() > deadline:
+            return list(killed.values()), living
+        for info in living:
+            killed[info.pid] = info
+            send_signal(info, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def send_signal(process: ProcessInfo, number: int) -> None:
+    """Signal exactly this process, never one that got its pid later."""
+    now = read_process(process.pid)
+    if now is None or now.started != process.started:
+        return
+    try:
+        os.kill(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def reap_children() -> dict[int, int]:
+    """Take the exit status of every child that has ended: ``{pid: return code}``, negative for a signal."""
+    codes: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return codes
+        if pid == 0:
+            return codes
+        codes[pid] = os.waitstatus_to_exitcode(status)
+
+
+def process_start_s() -> float:
+    """When this process was started, by the monotonic clock."""
+    own = read_process(os.getpid())
+    assert own is not None
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - own.started / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - age_s
+
+
+def find_marked(mark: str) -> list[ProcessInfo]:
+    """Processes whose environment, as given at their start, holds ``mark`` (``NAME=value``) and can still be read.
+
+    A process that retitled itself may have overwritten it: finding none proves nothing.
+    """
+    found = []
+    wanted = mark.encode()
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if not entry.isdigit():
+            continue
+        try:
+            environment = Path(f"/proc/{entry}/environ").read_bytes()
+        except OSError:
+            continue
+        if wanted in environment.split(b"\0") and (info := read_process(int(entry))):
+            found.append(info)
+    return found
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

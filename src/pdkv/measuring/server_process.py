@@ -1,0 +1,244 @@
+"""One server under its keeper: started with a log of its own, watched until it is ready, ended with all it started."""
+
+import contextlib
+import json
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from pdkv.errors import StageFailed
+from pdkv.log_text import excerpt, failure_reason
+from pdkv.measuring.control_plane import http_get, http_post
+from pdkv.measuring.server_environment import clean_environment
+
+GRACE_S = 5.0  # between SIGTERM and SIGKILL; vLLM ends in 1–2 s, or not at all while it loads a model
+POLL_S = 0.1
+PROBE_TOKENS = list(range(10, 18))
+LOG_TAIL_BYTES = 200_000
+
+
+@dataclass
+class ServerProcess:
+    """A server that was started. ``env`` holds only what was set for it; ``pid`` is the server's, not its keeper's."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    port: int
+    log: Path
+    ready_s: float | None = None
+    start_s: float = field(default_factory=time.monotonic)
+    killed: list[dict[str, Any]] = field(default_factory=list)
+    left: list[dict[str, Any]] = field(default_factory=list)
+    removed: list[dict[str, Any]] = field(default_factory=list)
+    _keeper: "subprocess.Popen[bytes] | None" = None
+    _pid: int | None = None
+    _code: int | None = None
+    _error: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Base URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server; None if it could not be started."""
+        if self._pid is None and self._error is None:
+            self._read_message()
+        return self._pid
+
+    def start(self) -> None:
+        """Start keeper and server. Returns at once: several servers start at the same time."""
+        environment = {**clean_environment(), **self.env}
+        order = {"argv": self.argv, "env": environment, "log": str(self.log), "grace_s": GRACE_S}
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.start_s = time.monotonic()
+        keeper = self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "pdkv.measuring.keeper"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,  # so that a message that waits can be seen by select
+            start_new_session=True,  # Ctrl-C at a terminal goes to the measurement, which then tells the keeper
+        )
+        assert keeper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # a keeper that died is noticed as a server that ended
+            keeper.stdin.write(json.dumps(order).encode() + b"\n")
+            keeper.stdin.flush()
+
+    def has_ended(self) -> bool:
+        """Whether the server is gone, or never was."""
+        while not self._is_over() and self._keeper is not None and _is_readable(self._keeper.stdout):
+            self._read_message()
+        return self._is_over()
+
+    def ending(self) -> str:
+        """How the server ended, with the reason from its log: for a message."""
+        if self._error not in (None, "ended"):
+            return f"{self.name}: {self._error}"
+        if self._code is None:
+            how = "was lost"
+        elif self._code < 0:
+            how = f"was killed by signal {-self._code} ({signal.Signals(-self._code).name})"
+        else:
+            how = f"ended with status {self._code}"
+        reason = failure_reason(self.log_tail())
+        return f"{self.name} {how}" + (f": {reason}" if reason else "")
+
+    def log_tail(self) -> str:
+        """The last part of the log."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
+                return log.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def tell_to_stop(self) -> None:
+        """Have the keeper end the server; returns at once."""
+        if self._keeper is not None and self._keeper.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._keeper.stdin.close()
+
+    def wait_stopped(self) -> None:
+        """Wait until the server and all that it started are gone; what is not is in :attr:`left`."""
+        if self._keeper is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(GRACE_S + 15)
+        if self._keeper.poll() is None:
+            self._keeper.kill()  # the kernel then kills the server
+            self._keeper.wait()
+        while self._read_message():
+            pass
+        self._error = self._error or "ended"
+
+    def _is_over(self) -> bool:
+        return self._error is not None or self._code is not None
+
+    def _read_message(self) -> bool:
+        """Take one message of the keeper; False at the end."""
+        if self._keeper is None or self._keeper.stdout is None:
+            return False
+        line = self._keeper.stdout.readline()
+        if not line:
+            self._error = self._error or "ended"
+            return False
+        message = json.loads(line)
+        self._pid = message.get("pid", self._pid)
+        self._code = message.get("code", self._code)
+        self._error = message.get("error", self._error)
+        self.killed += message.get("killed", [])
+        self.left += message.get("left", [])
+        self.removed += message.get("removed", [])
+        return True
+
+
+def _is_readable(stream: IO[bytes] | None) -> bool:
+    """Whether a read returns at once, be it with nothing because the other side has closed."""
+    return stream is not None and bool(select.select([stream], [], [], 0)[0])
+
+
+def stop_servers(servers: Sequence[ServerProcess]) -> list[dict[str, Any]]:
+    """End all servers at the same time. Returns processes that are still there: ``{name, pid, process}``."""
+    for server in servers:
+        server.tell_to_stop()
+    for server in servers:
+        server.wait_stopped()
+    return [
+        {"name": server.name, "pid": process["pid"], "process": process["name"]}
+        for server in servers
+        for process in server.left
+    ]
+
+
+def await_ready(
+    servers: Sequence[ServerProcess],
+    model: str,
+    timeout_s: float,
+    *,
+    when_healthy: Callable[[ServerProcess], None] = lambda _server: None,
+    while_waiting: Callable[[], None] = lambda: None,
+) -> None:
+    """Wait until each server is healthy and has answered one real completion of ``model``.
+
+    ``when_healthy`` is called, in another thread, before a server gets its completion; ``while_waiting`` often.
+    Raises :class:`StageFailed` (launch) with the end of the log when a server ends before, answers with an error, or is
+    not ready ``timeout_s`` after it was started.
+    """
+    given_up = threading.Event()
+    answers: queue.SimpleQueue[tuple[ServerProcess, str | None]] = queue.SimpleQueue()
+    for server in servers:
+        arguments = (server, model, server.start_s + timeout_s, when_healthy, given_up, answers)
+        threading.Thread(target=_probe, args=arguments, daemon=True).start()
+    try:
+        waiting = list(servers)
+        while waiting:
+            for server in servers:
+                if server.has_ended():
+                    raise StageFailed("launch", server.ending(), excerpt=excerpt(server.log_tail()))
+            if time.monotonic() > waiting[0].start_s + timeout_s:
+                raise _not_ready(waiting, timeout_s)
+            while_waiting()
+            with contextlib.suppress(queue.Empty):
+                server, problem = answers.get(timeout=POLL_S)
+                if problem:
+                    raise StageFailed("launch", f"{server.name} {problem}", excerpt=excerpt(server.log_tail()))
+                waiting.remove(server)
+    finally:
+        given_up.set()
+
+
+def _not_ready(waiting: list[ServerProcess], timeout_s: float) -> StageFailed:
+    names = ", ".join(server.name for server in waiting)
+    return StageFailed(
+        "launch",
+        f"{names} not ready within {timeout_s:g} s (limits.launch_timeout_s)",
+        excerpt=excerpt(waiting[0].log_tail()),
+    )
+
+
+def _probe(
+    server: ServerProcess,
+    model: str,
+    deadline_s: float,
+    when_healthy: Callable[[ServerProcess], None],
+    given_up: threading.Event,
+    answers: "queue.SimpleQueue[tuple[ServerProcess, str | None]]",
+) -> None:
+    """In a thread of its own: the first completion of several servers may take long, and on all at the same time."""
+    while not given_up.is_set() and time.monotonic() < deadline_s:
+        try:
+            status, _ = http_get(f"{server.url}/health", 2)
+            if status == 200:
+                when_healthy(server)
+                problem = _complete_once(server.url, model, max(1.0, deadline_s - time.monotonic()))
+                server.ready_s = time.monotonic() - server.start_s
+                answers.put((server, problem))
+                return
+        except OSError:
+            pass  # not listening yet, or just ended: the watching thread sees which
+        given_up.wait(POLL_S)
+
+
+def _complete_once(url: str, model: str, timeout_s: float) -> str | None:
+    """What is wrong with the answer to a completion of one token; None if it is right."""
+    body = {"model": model, "prompt": PROBE_TOKENS, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
+    status, text = http_post(f"{url}/v1/completions", body, timeout_s)
+    if status != 200:
+        return f"is healthy but answers a completion with HTTP {status}: {text[:300]}"
+    try:
+        answer = json.loads(text)
+    except json.JSONDecodeError:
+        return f"answers a completion with something that is not JSON: {text[:300]}"
+    if answer.get("model") != model:
+        return f"serves {answer.get('model')!r}, not {model!r}: another server answers on its port"
+    return None

@@ -1,0 +1,294 @@
+"""One trial from end to end: launch, warm-up, load, shutdown, with devices sampled around all of it.
+
+Writes raw evidence only. A stage that can't be completed is a result like any other: it is recorded with its reason and
+the measurement ends normally. Being told to stop is not: then nothing is written, and the trial is measured next time.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pdkv.artifacts import read_json, write_json
+from pdkv.errors import StageFailed
+from pdkv.measuring.deployment import DEATH_IS_KNOWN_S, Deployment
+from pdkv.measuring.devices import DeviceSampler, start_sampler
+from pdkv.measuring.evidence import Answer, Recorder
+from pdkv.measuring.interruption import Interrupted, raise_if_told_to_stop, raise_when_told_to_stop
+from pdkv.measuring.load import LoadPoint, PointRecord, run_point
+from pdkv.measuring.ports import reserved_ports
+from pdkv.measuring.process_tree import process_start_s
+from pdkv.measuring.prompts import Prompts
+from pdkv.measuring.scraper import Scraper
+from pdkv.measuring.stage_record import StageRecord
+from pdkv.measuring.trial_devices import lease_devices
+from pdkv.measuring.trial_folder import SERVER_LOGS, gathering_folder
+from pdkv.measuring.warmup import Warmup, ways_to_warm, why_not_served
+from pdkv.progress import Progress
+from pdkv.records import Trial
+
+EVERYTHING = ("metrics", "version", "server_info")
+logger = logging.getLogger("pdkv.measure")
+
+
+def measure(folder: Path, *, attempt: int, position: str, log: Path) -> None:
+    """Measure the trial whose ``plan.json`` lies in ``folder``; notes go to the file ``log``, progress to stderr."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    notes = logging.FileHandler(log, encoding="utf-8")
+    notes.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(notes)
+    logger.setLevel(logging.INFO)
+    try:
+        plan = read_json(folder / "plan.json", "plan/1")
+        measure_trial(plan, folder, attempt=attempt, position=position, debris=log.parent, started_s=process_start_s())
+    except Interrupted as error:
+        logger.info("%s: nothing was written, the trial is measured next time", error)
+        raise
+    finally:
+        logger.removeHandler(notes)
+        notes.close()
+
+
+def measure_trial(
+    plan: Mapping[str, Any],
+    out: Path,
+    *,
+    attempt: int = 1,
+    position: str = "",
+    debris: Path | None = None,
+    started_s: float | None = None,
+) -> StageFailed | None:
+    """Run the trial of a plan and write its evidence into ``out``; returns why it failed, or None.
+
+    Everything appears together at the end, ``stages.json`` last. ``started_s``: monotonic time at which the command
+    began; ``debris``: where server logs go if the measurement is broken off. Raises :class:`Interrupted` on SIGINT,
+    SIGTERM and SIGHUP after all servers have ended, and :class:`UserError` for what only a person can mend.
+    """
+    trial = Trial.from_slice(json.dumps(plan["trial"]))
+    record = StageRecord(plan, attempt, time.monotonic() if started_s is None else started_s)
+    with (
+        raise_when_told_to_stop(),
+        Progress(trial.name, position) as progress,
+        gathering_folder(out, debris or out / "logs") as folder,
+    ):
+        with lease_devices(plan, trial.name, progress.say) as devices, reserved_ports() as ports:
+            record.started_s += devices.waited_s
+            record.environment = devices.describe(plan["engine"]["python"])
+            with (
+                Recorder(folder) as recorder,
+                start_sampler(folder, gpus=devices.gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
+            ):
+                devices.stay_idle()
+                deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, devices.gpus)
+                Measurement(plan, trial, deployment, recorder, record, progress, sampler).run(folder)
+                record.leftovers += devices.leftovers()
+                devices.stay_idle()
+                if problem := sampler.stop(folder / "samples.parquet"):
+                    logger.warning("%s", problem)
+        raise_if_told_to_stop()
+        write_json(folder / "stages.json", "stages/1", record.content())
+        took_s = time.monotonic() - record.started_s
+        if record.failure:
+            progress.failed(record.failure.stage, record.failure.reason, took_s)
+        else:
+            progress.measured(took_s, record.durations_s())
+    return record.failure
+
+
+class Measurement:
+    """The stages of a trial on a deployment that was placed."""
+
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        trial: Trial,
+        deployment: Deployment,
+        recorder: Recorder,
+        record: StageRecord,
+        progress: Progress,
+        sampler: DeviceSampler,
+    ) -> None:
+        self.sampler = sampler
+        self.trial = trial
+        self.deployment = deployment
+        self.recorder = recorder
+        self.record = record
+        self.progress = progress
+        self.points = [LoadPoint(**point) for point in plan["points"]]
+        # A server that the user runs may keep prefixes from one trial to the next: there, prompts never come twice.
+        prompted = trial.name if plan["endpoint"] else trial.workload.id
+        self.prompts = Prompts(trial.seed, prompted, trial.workload.input_tokens, *plan["token_range"])
+        self.connector = plan["asked"]["kv_connector"]
+
+    def run(self, folder: Path) -> None:
+        """All stages in order. What fails is in the record; the servers have ended in any case."""
+        try:
+            with Scraper(folder / "scrapes.jsonl", self.deployment.sources()) as self.scraper:
+                self.launch()
+                self.warm_up()
+                self.load()
+                self.scraper.scrape("end")
+        except StageFailed as failure:
+            self.record.failure = self.deployment.explain(failure)
+            logger.warning("failed in %s: %s", self.record.failure.stage, self.record.failure.reason)
+        finally:
+            self.shut_down()
+
+    def launch(self) -> None:
+        """Start the servers; ready means that each has answered."""
+        if self.deployment.endpoint:
+            return
+        self.begin("launch")
+        with self.record.stage("launch"):
+            self.deployment.start()
+            self.watch_processes()
+            waiting = partial(self.wait_on, "not ready yet")
+            self.deployment.await_ready(self.trial.limits.launch_timeout_s, waiting)
+            if self.deployment.router:
+                self.sampler.assign("router", "router", pid=self.deployment.router.server.pid)
+            self.deployment.bind("ready")
+            self.scraper.scrape("ready", kinds=EVERYTHING)
+
+    def warm_up(self) -> None:
+        """Every instance and pair, then the way of the load, at its lowest concurrency."""
+        self.begin("warmup")
+        pairs, singles = ways_to_warm(self.deployment.targets_by_role(), self.connector)
+        warmup = Warmup(
+            entry=self.deployment.entry,
+            pairs=pairs,
+            singles=singles,
+            prompts=self.prompts,
+            output_tokens=self.trial.workload.output_tokens,
+            concurrency=min(point.concurrency or 1 for point in self.points),
+            rounds=self.trial.limits.warmup_rounds,
+            timeout_s=self.trial.limits.request_timeout_s,
+            recorder=self.recorder,
+            progress=self.wait_on,
+        )
+        self.record.pairs = warmup.addressed
+        with self.record.stage("warmup"):
+            warmup.run()
+        self.scraper.scrape("warm")
+
+    def load(self) -> None:
+        """Every load point, in order."""
+        with self.record.stage("load"), self.on_client_cores():
+            for point in self.points:
+                record = self.walk(point)
+                self.record.add_point(record)
+                self.recorder.append(
+                    "load",
+                    point.point,
+                    self.deployment.entry.name,
+                    self.trial.workload.input_tokens,
+                    self.trial.workload.output_tokens,
+                    record.answers,
+                )
+                self.require_served(point, record.answers)
+
+    def walk(self, point: LoadPoint) -> PointRecord:
+        """One load point, with the servers' counters read before, during and after."""
+        self.begin(f"load {describe_point(point)}")
+        self.deployment.bind(f"before point {point.point}")
+        self.scraper.scrape("before", point.point)
+        self.scraper.repeat(point.point)
+        try:
+            record = run_point(
+                self.deployment.entry,
+                point,
+                self.prompts,
+                self.trial.workload.output_tokens,
+                ramp_interval_s=self.trial.limits.ramp_interval_s,
+                timeout_s=self.trial.limits.request_timeout_s,
+                progress=self.watch_load,
+            )
+        except ExceptionGroup as group:
+            raise _stage_failure_in(group) from None
+        finally:
+            self.scraper.pause()
+        self.scraper.scrape("after", point.point)
+        return record
+
+    def require_served(self, point: LoadPoint, answers: Sequence[Answer]) -> None:
+        """Raise :class:`StageFailed` (load) if a server died or not one request was served.
+
+        Single requests that failed are evidence, judged later.
+        """
+        problems = Counter(filter(None, map(why_not_served, answers)))
+        self.deployment.require_alive("load", DEATH_IS_KNOWN_S if problems else 0.0)
+        if problems.total() == len(answers):
+            most = problems.most_common(1)[0][0] if problems else "none was sent"
+            where = describe_point(point)
+            raise StageFailed("load", f"none of {len(answers)} requests was served at {where}: {most}")
+
+    def shut_down(self) -> None:
+        """End all servers; what is left of them is recorded."""
+        self.record.instances = self.deployment.records()
+        if self.deployment.endpoint:
+            return
+        with self.record.stage("shutdown"):
+            self.record.bindings = self.deployment.bindings
+            self.record.router = self.deployment.router.record() if self.deployment.router else None
+            self.record.leftovers = self.deployment.stop()
+        for line in self.deployment.aftermath():
+            logger.info("%s", line)
+        for left in self.record.leftovers:
+            logger.warning("still there after shutdown: %s", left)
+
+    def begin(self, what: str) -> None:
+        """The next stage or load point, unless the measurement was told to stop."""
+        raise_if_told_to_stop()
+        self.progress.stage(what)
+
+    def wait_on(self, what: str) -> None:
+        """Still in the stage, unless the measurement was told to stop."""
+        raise_if_told_to_stop()
+        self.progress.waiting(what)
+
+    def watch_load(self, done: int, total: int) -> None:
+        """Progress of the load, which is broken off as soon as a server has ended."""
+        self.deployment.require_alive("load")
+        self.progress.requests(done, total)
+
+    def watch_processes(self) -> None:
+        """Tell the device sampler whose the processes, cores and GPUs are; all are watched from their start."""
+        for instance in self.deployment.instances:
+            self.sampler.assign(
+                instance.name,
+                instance.role,
+                pid=instance.server.pid,
+                cores=instance.cores or (),
+                gpus=instance.gpus,
+            )
+        self.sampler.assign("client", "client", pid=os.getpid())
+
+    @contextlib.contextmanager
+    def on_client_cores(self) -> Iterator[None]:
+        """Keep the load client off the instances' cores where it has some of its own."""
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self.deployment.client_cores or before)
+        self.record.set_client_cores(sorted(os.sched_getaffinity(0)))
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
+
+
+def describe_point(point: LoadPoint) -> str:
+    """``c=2``, or ``0.5/s`` in an open loop."""
+    return f"c={point.concurrency}" if point.concurrency is not None else f"{point.rate:g}/s"
+
+
+def _stage_failure_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The failed stage within what a group of tasks raised, else the first fault."""
+    for error in group.exceptions:
+        found = _stage_failure_in(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(found, StageFailed):
+            return found
+    return group

@@ -1,0 +1,97 @@
+"""The devices of one trial: leased, described, and seen to be free again afterwards."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pdkv.errors import UserError
+from pdkv.measuring.environment import fingerprint
+from pdkv.measuring.gpu_visibility import Nvml, answer, open_nvml, used_memory
+from pdkv.measuring.leases import Lease, lease_gpus, lease_host
+
+LEASE_WAIT_S = 3600.0  # for other measurements on this host to end
+FREED_WITHIN_S = 5.0  # a driver takes a moment to clear the memory of a process that has died
+IDLE_S = 0.25  # five samples of each GPU before the launch and after the shutdown: what memory is compared with
+FREED_TO_BYTES = 256 << 20  # above what was in use before
+
+
+@dataclass
+class TrialDevices:
+    """GPUs (by UUID, in the order for CUDA) or the host's cores, held until the end of the context."""
+
+    lease: Lease | None
+    nvml: Nvml | None
+    waited_s: float
+    _bytes_before: dict[str, int | None] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> list[str]:
+        """UUIDs of the leased GPUs."""
+        return list(self.lease.uuids) if self.lease else []
+
+    def describe(self, engine_python: str | None) -> dict[str, Any]:
+        """The environment of the trial for ``stages.json``; remembers what the GPUs hold before the launch."""
+        self._bytes_before = {uuid: self._used(uuid) for uuid in self.gpus}
+        return fingerprint(Path(engine_python) if engine_python else None, gpus=self.gpus, nvml=self.nvml)
+
+    def stay_idle(self) -> None:
+        """Let the sampler see the GPUs while nothing of the trial uses them, for :data:`IDLE_S`."""
+        if self.gpus:
+            time.sleep(IDLE_S)
+
+    def leftovers(self) -> list[dict[str, Any]]:
+        """GPUs that still hold more memory than before the launch, 5 s after the shutdown: ``{gpu, mem_bytes}``.
+
+        Returns as soon as there are none.
+        """
+        deadline_s = time.monotonic() + FREED_WITHIN_S
+        while True:
+            held = [
+                {"gpu": uuid, "mem_bytes": now - before}
+                for uuid, before in self._bytes_before.items()
+                if before is not None and (now := self._used(uuid)) is not None and now - before > FREED_TO_BYTES
+            ]
+            if not held or time.monotonic() > deadline_s:
+                return held
+            time.sleep(0.1)
+
+    def _used(self, uuid: str) -> int | None:
+        handle = answer(self.nvml.nvmlDeviceGetHandleByUUID, uuid) if self.nvml else None
+        return None if handle is None else answer(used_memory, self.nvml, handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.lease:
+            self.lease.release()
+
+
+def lease_devices(plan: Mapping[str, Any], trial: str, say: Callable[[str], None]) -> TrialDevices:
+    """What the plan's engine computes on, once no other measurement uses it; nothing for a server of the user's own.
+
+    ``say`` is told for whom it waits. Raises :class:`UserError` if there are too few GPUs, or after an hour.
+    """
+    device = plan["engine"]["device"]
+    nvml = open_nvml() if device == "cuda" else None
+    lease = None
+    began_s = time.monotonic()
+    if device == "cuda":
+        if nvml is None:
+            raise UserError(
+                f"{trial} needs GPUs, and NVML sees no NVIDIA driver here",
+                remedy="use a host with GPUs, or engine: cpu",
+            )
+        count = sum(instance["gpus"] for instance in plan["instances"])
+        lease = lease_gpus(count, os.environ, nvml, trial=trial, wait_s=LEASE_WAIT_S, say=say)
+        for warning in lease.warnings:  # others' memory on a GPU of ours: the check of the trace decides what it means
+            say(warning)
+    elif device is not None:
+        lease = lease_host(trial=trial, wait_s=LEASE_WAIT_S, say=say)
+    return TrialDevices(lease, nvml, time.monotonic() - began_s)

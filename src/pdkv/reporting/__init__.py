@@ -1,0 +1,1 @@
+"""Figures and the report, from what was analysed."""

@@ -1,0 +1,264 @@
+"""What was run: hardware, software, model, workloads, modes, precisions, and whether each cell may be believed."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, left, row
+from pdkv.reporting.report_phrases import (
+    cell_label,
+    hardware,
+    is_launched,
+    known_or_dash,
+    listed,
+    load_level,
+    same_or_split,
+    topology,
+)
+from pdkv.reporting.wording import Wording
+from pdkv.units import DASH, format_bytes
+
+
+def describe_conditions(results: StudyResults, say: Wording) -> list[Section]:
+    """The sections on what was run."""
+    blocks: list[Block] = [_setup_table(results, say)]
+    if uses_random_weights(results):
+        blocks.append(Paragraph(say("conditions.random_weights")))
+    return [
+        Section(say("conditions.title"), tuple(blocks)),
+        Section(
+            say("conditions.study"),
+            (_workload_table(results, say), _mode_table(results, say), _dtype_table(results, say)),
+            level=2,
+        ),
+        Section(
+            say("conditions.validity"), (Paragraph(say("conditions.states")), _validity_table(results, say)), level=2
+        ),
+    ]
+
+
+def uses_random_weights(results: StudyResults) -> bool:
+    """Whether any cell served a model without its trained weights."""
+    return any(
+        is_launched(cell) and (cell.config.get("model") or {}).get("load_format") == "dummy" for cell in results.cells
+    )
+
+
+def gpu_names(environment: dict[str, Any]) -> str:
+    """``2 × NVIDIA H200 (141 GiB)`` for the GPUs of a host; empty without any."""
+    return ", ".join(f"{count} × {kind}" for kind, count in gpu_counts(environment).items())
+
+
+def gpu_counts(environment: dict[str, Any]) -> Counter[str]:
+    """How many GPUs of each kind, ``NVIDIA H200 (141 GiB)``."""
+    gpus = environment.get("gpus") or []
+    return Counter(f"{gpu.get('name') or 'GPU'} ({format_bytes(gpu.get('memory_bytes'))})" for gpu in gpus)
+
+
+def model_name(cell: Cell, say: Wording) -> str:
+    """The model as a reader knows it; empty where it is not recorded."""
+    name = str((cell.config.get("model") or {}).get("name") or "")
+    return say("model.bundled") if name == "bundled" else name
+
+
+def _setup_table(results: StudyResults, say: Wording) -> Table:
+    """One line per fact; where cells differ in it, each value with its cells."""
+    rows = []
+    for key, read in _SETUP.items():
+        values = [(cell, text) for cell in results.cells if (text := read(cell, say))]
+        if key in _OF_LAUNCHED and any(is_launched(cell) for cell, _ in values):
+            said = say("mode.as_user_runs")
+            launched = {cell: text for cell, text in values if is_launched(cell)}
+            values = [
+                (cell, launched.get(cell, said)) for cell in results.cells if cell in launched or not is_launched(cell)
+            ]
+        elif key in _OF_LAUNCHED:
+            values = []
+        if values:
+            rows.append(row(say(f"setup.{key}"), same_or_split(values, results, say)))
+    return Table(
+        say("conditions.setup_caption"), (left(say("setup.item")), left(say("setup.value"), wide=True)), tuple(rows)
+    )
+
+
+def _from_environment(key: str) -> Callable[[Cell, Wording], str]:
+    def read(cell: Cell, say: Wording) -> str:
+        value = (cell.content.get("environment") or {}).get(key)
+        return "" if value is None else known_or_dash(value, say)
+
+    return read
+
+
+def _from_engine(key: str) -> Callable[[Cell, Wording], str]:
+    return lambda cell, _: str(((cell.content.get("environment") or {}).get("engine") or {}).get(key) or "")
+
+
+def _from_config(part: str, key: str) -> Callable[[Cell, Wording], str]:
+    def read(cell: Cell, say: Wording) -> str:
+        value = (cell.config.get(part) or {}).get(key)
+        return "" if value in (None, {}, [], ()) else known_or_dash(value, say)
+
+    return read
+
+
+def _load_format(cell: Cell, say: Wording) -> str:
+    found = str((cell.config.get("model") or {}).get("load_format") or "")
+    return say(f"load_format.{found}") if say.has(f"load_format.{found}") else found
+
+
+def _driver(cell: Cell, _: Wording) -> str:
+    return next(
+        (str(gpu["driver"]) for gpu in (cell.content.get("environment") or {}).get("gpus") or [] if gpu.get("driver")),
+        "",
+    )
+
+
+# What the study asks of servers that it starts; a server that its user runs has its own.
+_OF_LAUNCHED = ("load_format", "engine", "token_budget", "engine_args", "engine_env")
+
+_SETUP: dict[str, Callable[[Cell, Wording], str]] = {
+    "model": model_name,
+    "load_format": _load_format,
+    "engine": _from_config("engine", "kind"),
+    "vllm": _from_engine("vllm"),
+    "torch": _from_engine("torch"),
+    "transformers": _from_engine("transformers"),
+    "router": _from_engine("router"),
+    "nixl": _from_engine("nixl"),
+    "token_budget": _from_config("engine", "token_budget"),
+    "engine_args": _from_config("engine", "args"),
+    "engine_env": _from_config("engine", "env"),
+    "gpus": lambda cell, _: gpu_names(cell.content.get("environment") or {}),
+    "driver": _driver,
+    "host_cpu": _from_environment("host_cpu"),
+    "cores": _from_environment("cores"),
+    "memory": lambda cell, _: format_bytes((cell.content.get("environment") or {}).get("memory_bytes")).replace(
+        DASH, ""
+    ),
+    "virtualized": _from_environment("virtualized"),
+    "kernel": _from_environment("kernel"),
+    "python": _from_environment("python"),
+    "pdkv": _from_environment("pdkv"),
+    "seed": lambda cell, _: str(cell.config.get("seed", "")),
+    "launches": lambda cell, _: str(len(cell.trials)),
+}
+
+
+def _workload_table(results: StudyResults, say: Wording) -> Table:
+    rows = []
+    for name in results.workloads:
+        config = results.cells_of(name)[0].config.get("workload") or {}
+        points = results.points_of(name)
+        rows.append(
+            row(
+                name,
+                *(known_or_dash(config.get(key), say) for key in ("input_tokens", "output_tokens", "max_model_len")),
+                ", ".join(load_level(point, say) for point in points) or DASH,
+                ", ".join(dict.fromkeys(known_or_dash(point.get("requests"), say) for point in points)) or DASH,
+            )
+        )
+    columns = (
+        left(say("workload.name")),
+        Column(say("workload.input")),
+        Column(say("workload.output")),
+        Column(say("workload.length")),
+        left(say("workload.levels"), wide=True),
+        Column(say("workload.requests")),
+    )
+    return Table(say("workload.caption"), columns, tuple(rows))
+
+
+def _mode_table(results: StudyResults, say: Wording) -> Table:
+    rows = []
+    for name in results.modes:
+        cells = [cell for cell in results.cells if cell.mode == name]
+        mode = cells[0].config.get("mode") or {}
+        settings = {
+            "chunked_prefill": mode.get("chunked_prefill"),
+            "kv_connector": mode.get("kv_connector"),
+            **{key: mode.get(key) for key in ("args", "prefill_args", "decode_args", "env", "kv_connector_config")},
+        }
+        said = "; ".join(
+            f"{say(f'mode.{key}')}: {known_or_dash(value, say)}"
+            for key, value in settings.items()
+            if value not in (None, {})
+        )
+        hardware_texts = dict.fromkeys(text for cell in cells if (text := hardware(cell, say)) != DASH)
+        rows.append(
+            row(
+                name,
+                topology(cells[0], say),
+                ", ".join(hardware_texts) or DASH,
+                known_or_dash(mode.get("tensor_parallel_size"), say),
+                said or say("mode.engine_default" if is_launched(cells[0]) else "mode.as_user_runs"),
+            )
+        )
+    columns = (
+        left(say("mode.name")),
+        left(say("mode.topology"), wide=True),
+        left(say("mode.hardware")),
+        Column(say("mode.tensor_parallel")),
+        left(say("mode.settings"), wide=True),
+    )
+    launched = [is_launched(cell) for cell in results.cells]
+    fixed = [say("mode.launched" if all(launched) else "mode.some_launched")] if any(launched) else []
+    return Table(say("mode.caption"), columns, tuple(rows), notes=(" ".join((say("mode.note"), *fixed)),))
+
+
+def _dtype_table(results: StudyResults, say: Wording) -> Table:
+    rows = []
+    for name in results.dtypes:
+        cells = [cell for cell in results.cells if cell.dtype == name]
+        config = cells[0].config.get("dtype") or {}
+        resolved = dict.fromkeys(
+            known_or_dash(part.get("kv_cache_dtype"), say)
+            for cell in cells
+            for trial in cell.used_trials
+            for part in ((trial.get("launch") or {}).get("resolved") or {}).values()
+        )
+        rows.append(
+            row(
+                name,
+                known_or_dash(config.get("model_dtype"), say),
+                known_or_dash(config.get("kv_cache_dtype"), say),
+                ", ".join(resolved) or DASH,
+            )
+        )
+    columns = tuple(left(say(f"dtype.{key}")) for key in ("name", "model", "asked", "resolved"))
+    key = "dtype.caption" if any(is_launched(cell) for cell in results.cells) else "dtype.endpoint_caption"
+    return Table(say(key), columns, tuple(rows))
+
+
+def _validity_table(results: StudyResults, say: Wording) -> Table:
+    rows = []
+    for cell in results.cells:
+        checks = [check for part in (*cell.trials, cell.content) for check in part.get("checks") or []]
+        counts = Counter(check["state"] for check in checks)
+        doubts = [
+            say("validity.doubt", state=say(f"check.{state}"), names=listed(names, say))
+            for state in ("failed", "suspect", "unknown")
+            if (names := list(dict.fromkeys(check["name"] for check in checks if check["state"] == state)))
+        ]
+        if cell.state == "failed":
+            stages = dict.fromkeys((trial.get("failure") or {}).get("stage") for trial in cell.trials)
+            doubts.insert(
+                0, say("validity.failed", stage=listed([str(stage) for stage in stages if stage], say) or DASH)
+            )
+        rows.append(
+            row(
+                cell_label(cell, results),
+                say(f"state.{cell.state}"),
+                f"{len(cell.used_trials)} / {len(cell.trials)}",
+                f"{counts['passed']} / {len(checks)}",
+                "; ".join(doubts) or DASH,
+            )
+        )
+    columns = (
+        left(say("word.cell")),
+        left(say("validity.state")),
+        Column(say("validity.launches")),
+        Column(say("validity.passed")),
+        left(say("validity.doubts"), wide=True),
+    )
+    return Table(say("validity.caption"), columns, tuple(rows))

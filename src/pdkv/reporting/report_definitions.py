@@ -1,0 +1,27 @@
+"""What every number means, and how to make the report again."""
+
+import shlex
+
+from pdkv.reporting.report_blocks import Definitions, Excerpt, Paragraph, Section
+from pdkv.reporting.wording import Wording
+
+DEFAULT_CONFIG = "config/config.yaml"  # what Snakemake reads if it is told nothing
+
+
+def describe_definitions(config: str | None, say: Wording) -> list[Section]:
+    """Both closing sections. ``config`` is the study's file, as a person names it from the project's folder."""
+    terms = tuple(tuple(text.split(": ", 1)) for text in say.section("define").values())
+    definitions = tuple((term, meaning) for term, meaning in terms)
+    return [
+        Section(say("definitions.title"), (Paragraph(say("definitions.introduction")), Definitions(definitions))),
+        Section(
+            say("reproduce.title"),
+            (Paragraph(say("reproduce.text")), Excerpt(command_for(config)), Paragraph(say("reproduce.where"))),
+        ),
+    ]
+
+
+def command_for(config: str | None) -> str:
+    """The command that makes the report of a study again."""
+    named = f" --configfile {shlex.quote(config)}" if config and config != DEFAULT_CONFIG else ""
+    return f"snakemake --cores 1 reports/summary.pdf{named}"

@@ -1,0 +1,209 @@
+"""One thing changed at a time: disaggregation against one instance and against replicas, and the KV precision."""
+
+from collections.abc import Mapping, Sequence
+
+from pdkv.analysing.identical_cells import identical_groups, noise
+from pdkv.analysing.stats import supports_quantile
+from pdkv.analysing.study_results import Cell, Effect, StudyResults
+from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_phrases import cell_label, format_change, hardware_pair, is_suspect, listed, short_level
+from pdkv.reporting.typefaces import printable_log
+from pdkv.reporting.wording import Wording
+from pdkv.units import DASH, format_percent
+
+# The numbers that an effect is shown in: few enough for one row, each with its own column.
+HEADLINES = (
+    ("ttft", "mean"), ("ttft", "median"), ("ttft", "p99"), ("tpot", "mean"), ("itl", "p99"), ("e2el", "mean"),
+    ("output_throughput", "value"),
+)  # fmt: skip
+WEAK, WITHIN_NOISE, SUSPECT = "*", "≈", "†"
+NOTES = {WEAK: "weak", WITHIN_NOISE: "within_noise", SUSPECT: "suspect_pair"}
+
+
+def describe_disaggregation(
+    results: StudyResults, baseline: tuple[str, str], margin: float, say: Wording
+) -> list[Section]:
+    """PD against one instance, against replicas on equal hardware, and the other modes."""
+    is_default = baseline[0] == "default"
+    base = say("effects.default") if is_default else baseline[0]
+    words = {"base": say("effects.default_mode") if is_default else say("effects.named_mode", mode=baseline[0])}
+    split = [cell for cell in results.cells if cell.disaggregated]
+    others = [cell for cell in results.cells if not cell.disaggregated]
+    if len(results.modes) == 1:
+        blocks: list[Block] = [Paragraph(say("effects.one_mode", mode=results.modes[0]))]
+    elif not split:
+        blocks = [Paragraph(say("effects.no_pd"))]
+    else:
+        blocks = _effect_block(results, "mode", split, "effects.pd", words, margin, say)
+    if split and any(is_replicated(cell) for cell in results.cells):
+        blocks += _effect_block(results, "hardware", split, "effects.hardware", words, margin, say)
+    elif split and len(results.modes) > 1:
+        blocks.append(Paragraph(say("effects.hardware.absent")))
+    if any(_rows(results, "mode", others, say)):
+        blocks += _effect_block(results, "mode", others, "effects.other_modes", words, margin, say)
+    return [
+        Section(say("effects.modes_title", base=base), (Paragraph(say("effects.reading")), *blocks)),
+        Section(say("identical.title"), tuple(_identical_blocks(results, say)), level=2),
+    ]
+
+
+def describe_precision(results: StudyResults, baseline: tuple[str, str], margin: float, say: Wording) -> list[Section]:
+    """KV precision within each mode."""
+    if len(results.dtypes) == 1:
+        blocks: list[Block] = [Paragraph(say("effects.one_dtype", dtype=results.dtypes[0]))]
+    else:
+        blocks = _effect_block(results, "dtype", results.cells, "effects.dtype", {"dtype": baseline[1]}, margin, say)
+    return [Section(say("effects.dtype_title"), tuple(blocks))]
+
+
+def is_replicated(cell: Cell) -> bool:
+    """Whether undivided instances stood side by side behind a router."""
+    return not cell.disaggregated and ((cell.config.get("mode") or {}).get("replicas") or 0) > 1
+
+
+def headline(metric: str, stat: str, say: Wording) -> str:
+    """``TTFT mean``, ``output tok/s``."""
+    name = say(f"metric.{metric}.short")
+    return name if stat == "value" else say("effects.headline", metric=name, stat=say(f"stat.{stat}"))
+
+
+def _effect_block(
+    results: StudyResults,
+    kind: str,
+    cells: Sequence[Cell],
+    key: str,
+    words: Mapping[str, str],
+    margin: float,
+    say: Wording,
+) -> list[Block]:
+    """The table of one kind of effect, or a sentence where there is none; then what was refused, and why.
+
+    ``words`` name in captions what the cells are set against.
+    """
+    keyed = _rows(results, kind, cells, say)
+    refused = _refusals(results, kind, cells, say)
+    blocks: list[Block] = [Bullets(refused)] if refused else []
+    if not keyed:
+        why = say("effects.all_refused") if refused else _why_nothing(results, kind, cells, key, words, say)
+        return [Paragraph(why), *blocks]
+    levels, rows = zip(*keyed, strict=True)
+    columns = (
+        left(say("effects.level")),
+        left(say("word.cell")),
+        left(say("effects.against")),
+        left(say("mode.hardware")),
+        *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
+    )
+    marks = {mark for each in rows for value in each for mark in value.mark}
+    notes = [say("note.change")]
+    if any(len(cell.used_trials) > 1 for cell in results.cells):
+        notes.append(say("note.several_launches"))
+    if any(value.under for each in rows for value in each):
+        notes.append(say("note.verdicts", margin=f"±{100 * margin:g}%"))
+    notes += [f"{mark} {say(f'note.{name}')}" for mark, name in NOTES.items() if mark in marks]
+    return [Table(say(f"{key}.caption", **words), columns, tuple(rows), tuple(notes), ruled_by(levels)), *blocks]
+
+
+def _why_nothing(
+    results: StudyResults, kind: str, cells: Sequence[Cell], key: str, words: Mapping[str, str], say: Wording
+) -> str:
+    """Why there is no comparison of this kind and none that was refused either."""
+    pairs = [
+        (results.cell_of(effect), results.base_of(effect))
+        for effect in results.effects
+        if effect.row["effect"] == kind and results.cell_of(effect) in cells
+    ]
+    if not pairs:
+        why = say(f"{key}.no_pair" if say.has(f"{key}.no_pair") else "effects.no_pair")
+    else:
+        gone = all(not (cell.usable and base.usable) for cell, base in pairs)
+        why = say("effects.no_launch" if gone else "effects.no_value")
+    return say(f"{key}.nothing", why=why, **words)
+
+
+def _rows(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording) -> list[tuple[str, tuple[Value, ...]]]:
+    """(level, row) per load level and cell that has an effect of this kind."""
+    rows = []
+    for workload in results.workloads:
+        groups = identical_groups(results.cells_of(workload))
+        for index, point in enumerate(results.points_of(workload)):
+            level = short_level(workload, point, results, say)
+            for cell in cells:
+                effects = {key: results.effect(kind, cell, index, *key) for key in HEADLINES}
+                known = [effect for effect in effects.values() if effect and effect.ratio is not None]
+                if cell.workload == workload and known:
+                    base = results.base_of(known[0])
+                    values = [
+                        _change(effects[key], noise(groups, index, *key), (cell, base), index, key, say)
+                        for key in HEADLINES
+                    ]
+                    rows.append((level, row(level, cell.name, base.name, hardware_pair(cell, base, say), *values)))
+    return rows
+
+
+def _change(
+    effect: Effect | None,
+    yardstick: float | None,
+    pair: tuple[Cell, Cell],
+    index: int,
+    number: tuple[str, str],
+    say: Wording,
+) -> Value:
+    """The change in percent, below it the interval and the verdict where launches allow them."""
+    if effect is None or effect.ratio is None or effect.ratio <= 0:
+        return Value(DASH)
+    metric, stat = number
+    weak = stat == "p99" and any(not supports_quantile(0.99, cell.metric(index, metric).get("n") or 0) for cell in pair)
+    small = yardstick is not None and max(effect.ratio, 1 / effect.ratio) - 1 <= yardstick * (1 + 1e-9)
+    under = ""
+    if effect.interval:
+        low, high = (format_change(end) for end in effect.interval)
+        under = say("effects.interval", low=low, high=high).replace("%", "") + "\n" + verdict(effect, say)
+    doubtful = any(is_suspect(cell, index) for cell in pair)
+    mark = (WEAK if weak else "") + (WITHIN_NOISE if small else "") + (SUSPECT if doubtful else "")
+    return Value(format_change(effect.ratio), under=under, mark=mark)
+
+
+def verdict(effect: Effect, say: Wording) -> str:
+    """The verdict in the report's language."""
+    key = f"verdict.{effect.verdict.replace(' ', '_')}"
+    return say(key) if say.has(key) else effect.verdict
+
+
+def _refusals(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording) -> tuple[str, ...]:
+    """Comparisons of this kind that were refused, with the reason once for each pair."""
+    reasons: dict[tuple[Cell, Cell], str] = {}
+    for effect in results.effects:
+        cell = results.cell_of(effect)
+        if effect.row["effect"] == kind and cell in cells and effect.row["stat"] == "mean" and effect.ratio is None:
+            reasons.setdefault((cell, results.base_of(effect)), printable_log(effect.row["note"] or ""))
+    return tuple(
+        say("effects.refused", cell=cell_label(cell, results), base=cell_label(base, results), reason=reason)
+        for (cell, base), reason in reasons.items()
+        if reason
+    )
+
+
+def _identical_blocks(results: StudyResults, say: Wording) -> list[Block]:
+    """Which cells ran the same thing, and what they differed by."""
+    groups = identical_groups(results.cells)
+    if not groups:
+        return [Paragraph(say("identical.none"))]
+    names = "; ".join(listed([cell.name for cell in group], say) for group in groups)
+    rows = []
+    for workload in results.workloads:
+        inside = [group for group in groups if group[0].workload == workload]
+        for index, point in enumerate(results.points_of(workload)):
+            for group in inside:
+                values = [noise([group], index, *key) for key in HEADLINES]
+                if any(value is not None for value in values):
+                    shown = (format_percent(None if value is None else 1 + value, sign=False) for value in values)
+                    level = short_level(workload, point, results, say)
+                    rows.append(row(level, ", ".join(cell.name for cell in group), *shown))
+    columns = (
+        left(say("effects.level")),
+        left(say("identical.cells")),
+        *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
+    )
+    table: list[Block] = [Table(say("identical.caption"), columns, tuple(rows))] if rows else []
+    return [Paragraph(say("identical.said", groups=names)), *table]

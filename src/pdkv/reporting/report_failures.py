@@ -1,0 +1,94 @@
+"""Launches that failed or may not be believed: what happened, what was seen, and what to do."""
+
+from typing import Any
+
+from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.log_text import clean_lines
+from pdkv.reporting.report_blocks import Block, Excerpt, Paragraph, Section, Table, left, row
+from pdkv.reporting.report_phrases import cell_label
+from pdkv.reporting.typefaces import printable_log
+from pdkv.reporting.wording import Wording
+from pdkv.units import DASH
+
+EXCERPT_LINES = 24
+LINE_CHARACTERS = 300
+
+
+def describe_failures(results: StudyResults, say: Wording) -> list[Section]:
+    """Failed launches one by one with the end of their log, then every check that did not pass."""
+    failed = [(cell, trial) for cell in results.cells for trial in cell.trials if trial.get("failure")]
+    sections = [
+        Section(say("failures.title"), (Paragraph(say("failures.introduction" if failed else "failures.none")),))
+    ]
+    sections += [_failed_launch(cell, trial, say) for cell, trial in failed]
+    return [*sections, Section(say("checks.title"), tuple(_check_blocks(results, say)), level=2)]
+
+
+def excerpt_of(text: str, say: Wording) -> str:
+    """The last lines of a log as they can be printed: no escape codes, long lines cut and the rest counted."""
+    lines = clean_lines(text.rstrip("\n"))
+    dropped = len(lines) - EXCERPT_LINES
+    shown = [_cut(printable_log(line), say) for line in lines[-EXCERPT_LINES:]]
+    return "\n".join(([say("failures.lines_before", count=dropped)] if dropped > 0 else []) + shown)
+
+
+def _cut(line: str, say: Wording) -> str:
+    rest = len(line) - LINE_CHARACTERS
+    return line if rest <= 0 else line[:LINE_CHARACTERS] + say("failures.characters_more", count=f"{rest:,}")
+
+
+def _failed_launch(cell: Cell, trial: dict[str, Any], say: Wording) -> Section:
+    failure = trial["failure"]
+    stage = str(failure.get("stage") or DASH)
+    reason = printable_log(str(failure.get("reason") or say("failures.no_reason")))
+    blocks: list[Block] = [
+        Paragraph(say("failures.said", stage=stage, attempt=trial.get("attempt") or 1, reason=reason))
+    ]
+    if failure.get("excerpt"):
+        blocks.append(Excerpt(excerpt_of(str(failure["excerpt"]), say)))
+    remedy = f"remedy.{stage}"
+    blocks.append(Paragraph(say(remedy if say.has(remedy) else "remedy.other")))
+    title = say("failures.launch", cell=cell.name, workload=cell.workload, repeat=trial["repeat"])
+    return Section(title, tuple(blocks), level=2)
+
+
+def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
+    """Checks that failed or are suspect; unknown ones too, as what is not known is not passed."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for cell in results.cells:
+        for part in [*cell.trials, cell.content]:
+            label = cell_label(cell, results)
+            launch = f"{label} r{part['repeat']}" if len(cell.trials) > 1 and "repeat" in part else label
+            for check in part.get("checks") or []:
+                if check["state"] != "passed" and not (part.get("failure") and check["state"] == "unknown"):
+                    key = (check["name"], check["state"], check.get("evidence") or DASH, check.get("remedy") or DASH)
+                    found.setdefault(key, []).append(launch)
+    if not found:
+        ran = any(not trial.get("failure") for cell in results.cells for trial in cell.trials)
+        return [Paragraph(say("checks.none" if ran else "checks.nothing_ran"))]
+    order = sorted(found, key=lambda key: ("failed", "suspect", "unknown").index(key[1]))
+    rows = [
+        row(
+            name,
+            say(f"check.{state}"),
+            printable_log(evidence),
+            printable_log(remedy),
+            _launches(found[key], results, say),
+        )
+        for key in order
+        for name, state, evidence, remedy in [key]
+    ]
+    columns = (
+        left(say("checks.name")),
+        left(say("checks.state")),
+        left(say("checks.evidence"), wide=True),
+        left(say("checks.remedy"), wide=True),
+        left(say("checks.launch"), wide=True),
+    )
+    return [Table(say("checks.caption"), columns, tuple(rows), (say("checks.note"),), tuple(range(1, len(rows))))]
+
+
+def _launches(names: list[str], results: StudyResults, say: Wording) -> str:
+    """The launches by name; not one by one where they are all that ran."""
+    ran = sum(not trial.get("failure") for cell in results.cells for trial in cell.trials)
+    return say("checks.all_launches", count=ran) if len(names) == ran > 2 else ", ".join(names)

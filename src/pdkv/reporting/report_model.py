@@ -1,0 +1,111 @@
+"""One report model from stored results: the writers of Markdown and PDF only render it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdkv.analysing.claim_file import read_claims
+from pdkv.analysing.study_results import StudyResults, read_study_results
+from pdkv.analysing.verdicts import MARGIN
+from pdkv.errors import UserError
+from pdkv.reporting.report_blocks import Bullets, Definitions, Figure, Paragraph, Report, Section, Table
+from pdkv.reporting.report_claims import describe_claims
+from pdkv.reporting.report_conditions import describe_conditions
+from pdkv.reporting.report_definitions import describe_definitions
+from pdkv.reporting.report_effects import describe_disaggregation, describe_precision
+from pdkv.reporting.report_failures import describe_failures
+from pdkv.reporting.report_metrics import describe_metrics
+from pdkv.reporting.report_servers import describe_servers
+from pdkv.reporting.report_stages import describe_stages
+from pdkv.reporting.report_summary import say_what_is_known, say_what_is_untold, subtitle
+from pdkv.reporting.report_traces import describe_traces
+from pdkv.reporting.wording import Wording
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with.
+
+    ``config`` is the file that the study comes from, as a person names it from the project's folder, ``claims`` the
+    file of the claims to test, ``margin`` the share within which an effect is called equivalent.
+    """
+
+    title: str
+    language: str
+    baseline: tuple[str, str]
+    config: str | None = None
+    claims: Path | None = None
+    margin: float = MARGIN
+
+    @classmethod
+    def from_json(cls, text: str) -> "ReportSettings":
+        """Read ``{title, language, baseline: {mode, dtype}, config, claims, margin}``; the last three are optional."""
+        try:
+            raw = json.loads(text)
+            return cls(
+                str(raw["title"]),
+                str(raw["language"]),
+                (str(raw["baseline"]["mode"]), str(raw["baseline"]["dtype"])),
+                None if raw.get("config") is None else str(raw["config"]),
+                None if raw.get("claims") is None else Path(raw["claims"]),
+                float(raw.get("margin", MARGIN)),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}, "config": …}'
+            raise UserError(f"the report's settings cannot be read: {error!r}", remedy=f"give JSON: {form}") from None
+
+
+def read_report(cell_files: Sequence[Path], comparisons: Path, settings: ReportSettings) -> Report:
+    """The report of the named cell.json files, in the study's order."""
+    return build_report(read_study_results(cell_files, comparisons), settings)
+
+
+def build_report(results: StudyResults, settings: ReportSettings) -> Report:
+    """The report, section by section."""
+    say = Wording(settings.language)
+    sections = [
+        *describe_conditions(results, say),
+        *describe_metrics(results, settings.baseline, say),
+        *describe_disaggregation(results, settings.baseline, settings.margin, say),
+        *describe_precision(results, settings.baseline, settings.margin, say),
+        *(describe_claims(results, read_claims(settings.claims), say, settings.margin) if settings.claims else []),
+        *describe_servers(results, say),
+        *describe_stages(results, say),
+        *describe_traces(results, say),
+        *describe_failures(results, say),
+        *describe_definitions(settings.config, say),
+    ]
+    return Report(
+        title=settings.title,
+        subtitle=subtitle(results, say),
+        said=say_what_is_known(results, say),
+        untold=say_what_is_untold(results, say),
+        sections=tuple(sections),
+        language=settings.language,
+    )
+
+
+def texts_of(report: Report) -> Iterator[str]:
+    """Every text that is set in the text font: all but excerpts, which are escaped where they are made."""
+    yield from (report.title, report.subtitle, *report.said, *report.untold)
+    for section in report.sections:
+        yield section.title
+        yield from _texts_of_section(section)
+
+
+def _texts_of_section(section: Section) -> Iterator[str]:
+    for block in section.blocks:
+        match block:
+            case Paragraph(text) | Figure(_, text):
+                yield text
+            case Bullets(items):
+                yield from items
+            case Definitions(pairs):
+                yield from (text for pair in pairs for text in pair)
+            case Table():
+                yield from (block.caption, *block.notes)
+                yield from (text for column in block.columns for text in (column.title, column.group))
+                yield from (
+                    text for line in block.rows for value in line for text in (value.text, value.under, value.mark)
+                )

@@ -1,0 +1,141 @@
+"""The report as PDF: the blocks go to the compiler as data, so that nothing in them can be markup."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import typst
+
+from pdkv.artifacts import atomic_path
+from pdkv.errors import UserError
+from pdkv.reporting.report_blocks import Block, Excerpt, Figure, Report, Table
+from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
+from pdkv.reporting.typefaces import MONO_FONT, Typefaces, choose_typefaces
+from pdkv.reporting.wording import Wording
+
+LINE_BREAK = "\u200b"  # zero-width space: a line may end here
+NO_BREAK = "\u2060"  # word joiner
+LONGEST_WORD = 18
+SMALLEST_SHARE, LARGEST_SHARE = 6, 12
+EXCERPT_WIDTH = 112  # characters of the monospace font on a line
+
+
+def write_pdf(
+    cell_files: Sequence[Path], comparisons: Path, settings: ReportSettings, output: Path, figures: Path
+) -> None:
+    """Write the report to ``output`` with the figures below the folder ``figures``."""
+    report = read_report(cell_files, comparisons, settings)
+    with atomic_path(output) as temporary:
+        temporary.write_bytes(compile_report(report, figures)[0])
+
+
+def compile_report(report: Report, figures: Path, *, pages_as_png: bool = False, ppi: float = 100) -> list[bytes]:
+    """The PDF as one item, or each page as PNG. Raises :class:`UserError` where a figure or a glyph is missing."""
+    with set_up(report, figures) as (source, faces):
+        form: Literal["png", "pdf"] = "png" if pages_as_png else "pdf"
+        pages = typst.compile(str(source), root=str(source.parent), font_paths=faces, format=form, ppi=ppi)
+    return list(pages) if isinstance(pages, list) else [pages]
+
+
+@contextmanager
+def set_up(report: Report, figures: Path) -> Iterator[tuple[Path, typst.Fonts]]:
+    """The template in a folder with all that the compiler may read (the report as data, the figures), and the fonts."""
+    say = Wording(report.language)
+    shown = [block.path for section in report.sections for block in section.blocks if isinstance(block, Figure)]
+    for path in shown:
+        if not (figures / path).is_file():
+            raise UserError(f"{figures / path} is not there", remedy="run snakemake again: it draws what is missing")
+    typefaces = choose_typefaces([*texts_of(report), *say.all_texts()])
+    with typefaces.folder() as fonts, tempfile.TemporaryDirectory(prefix="pdkv-report-") as name:
+        root = Path(name)
+        source = root / "report.typ"
+        source.write_bytes((files("pdkv.reporting") / "templates" / "report.typ").read_bytes())
+        data = json.dumps(_as_data(report, typefaces, say), ensure_ascii=False)
+        (root / "report.json").write_bytes(data.encode("utf-8"))
+        for path in shown:
+            target = root / "figures" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(figures / path, target)
+        yield source, typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=[str(fonts)])
+
+
+def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, Any]:
+    sections: list[dict[str, Any]] = [
+        {"title": section.title, "level": section.level, "blocks": [_block(block) for block in section.blocks]}
+        for section in report.sections
+    ]
+    # Numbered here: Typst counts a figure that floats where it lands, and several on one page alike.
+    drawn = [block for section in sections for block in section["blocks"] if block["kind"] == "figure"]
+    for number, figure in enumerate(drawn, 1):
+        figure["number"] = number
+    return {
+        **asdict(report),
+        "sections": sections,
+        "fonts": list(typefaces.families),
+        "mono": [MONO_FONT, *typefaces.families],
+        "words": {key: say(f"pdf.{key}") for key in ("contents", "page", "figure", "table")}
+        | {"said": say("summary.title"), "untold": say("untold.title")},
+    }
+
+
+def _block(block: Block) -> dict[str, Any]:
+    data = {"kind": type(block).__name__.lower(), **asdict(block)}
+    if isinstance(block, Excerpt):
+        data["text"] = "\n".join(_wrap(line) for line in block.text.split("\n"))
+    if isinstance(block, Table):
+        data["rows"] = [[{**asdict(value), "text": breakable(value.text)} for value in row] for row in block.rows]
+        # "tok/s" stays on one line.
+        data["columns"] = [
+            {**column, "title": column["title"].replace("/", f"/{NO_BREAK}"), "share": _share(block, number)}
+            for number, column in enumerate(data["columns"])
+        ]
+        data["groups"] = _column_groups(block)
+    return data
+
+
+def _share(table: Table, number: int) -> int:
+    """How much of the room that columns of numbers share this one needs, in characters."""
+    column = table.columns[number]
+    if column.wide:
+        return 1
+    values = max((len(row[number].text) for row in table.rows), default=0)
+    return max(SMALLEST_SHARE, *map(len, column.title.split()), min(values, LARGEST_SHARE))
+
+
+def _column_groups(table: Table) -> list[dict[str, Any]]:
+    """Neighbouring columns of one group together: ``{title, span}``."""
+    groups: list[dict[str, Any]] = []
+    for column in table.columns:
+        if groups and column.group and groups[-1]["title"] == column.group:
+            groups[-1]["span"] += 1
+        else:
+            groups.append({"title": column.group, "span": 1})
+    return groups
+
+
+def breakable(text: str) -> str:
+    """Long words of a table may be broken, at their own joints where they have some: a path must not leave the page."""
+    return " ".join(_breakable_word(word) if len(word) > LONGEST_WORD else word for word in text.split(" "))
+
+
+def _breakable_word(word: str) -> str:
+    parts, since = [], 0
+    for char in word:
+        parts.append(char)
+        since += 1
+        if char in "/_-.,=:;" or since >= LONGEST_WORD:
+            parts.append(LINE_BREAK)
+            since = 0
+    return "".join(parts)
+
+
+def _wrap(line: str) -> str:
+    """A log line cut into pieces of the page's width; the blank in front says that it goes on."""
+    pieces = [line[start : start + EXCERPT_WIDTH] for start in range(0, len(line), EXCERPT_WIDTH)]
+    return "\n  ".join(pieces) if pieces else line

@@ -1,0 +1,130 @@
+"""Small phrases that several sections of the report share: hardware, load levels, topologies, lists."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pdkv.analysing.load_level import load_label
+from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.reporting.wording import Wording
+from pdkv.units import DASH, format_percent
+
+
+def hardware(cell: Cell, say: Wording) -> str:
+    """``2 GPUs``, ``1 core``, or a dash where it is not known."""
+    return hardware_of(cell.hardware, say)
+
+
+def hardware_of(known: tuple[int, str] | None, say: Wording) -> str:
+    """:func:`hardware` of a count and its kind."""
+    if known is None:
+        return DASH
+    count, kind = known
+    return say(f"hardware.{kind}.{'one' if count == 1 else 'many'}", count=count)
+
+
+def load_level(point: dict[str, Any], say: Wording) -> str:
+    """``concurrency 2`` or ``2 requests/s (poisson)``."""
+    if point["arrival"] == "closed":
+        return say("load.closed", concurrency=point["concurrency"])
+    return say("load.open", rate=f"{point['rate']:g}", arrival=point["arrival"])
+
+
+def short_level(workload: str, point: dict[str, Any], results: StudyResults, say: Wording) -> str:
+    """``c = 2`` or ``2/s``, with the workload in front where a study has several."""
+    level = (
+        say("load.closed_short", concurrency=load_label(point)) if point["arrival"] == "closed" else load_label(point)
+    )
+    return level if len(results.workloads) == 1 else f"{workload}, {level}"
+
+
+def cell_label(cell: Cell, results: StudyResults) -> str:
+    """The cell's name, with the workload in front where a study has several."""
+    return cell.name if len(results.workloads) == 1 else f"{cell.workload}/{cell.name}"
+
+
+def hardware_pair(here: Cell, there: Cell, say: Wording) -> str:
+    """``2 GPUs against 1 GPU``, ``2 cores each``."""
+    if here.hardware == there.hardware:
+        return say("hardware.each", amount=hardware(here, say)) if here.hardware else DASH
+    return say("hardware.against", here=hardware(here, say), there=hardware(there, say))
+
+
+def format_change(ratio: float | None) -> str:
+    """A ratio as a change with a true minus sign; what rounds to nothing has no sign."""
+    text = format_percent(ratio)
+    return "0.0%" if text in ("+0.0%", "-0.0%") else text.replace("-", "−")
+
+
+def is_suspect(cell: Cell, index: int) -> bool:
+    """Whether the numbers of a cell at one load level rest on launches that a check raised doubt about."""
+    return "suspect" in (cell.state, cell.point_state(index))
+
+
+def is_launched(cell: Cell) -> bool:
+    """Whether the study starts the cell's servers; a mode with an endpoint is a server that its user runs."""
+    return not (cell.config.get("mode") or {}).get("endpoint")
+
+
+def topology(cell: Cell, say: Wording) -> str:
+    """What a cell's mode consists of."""
+    mode = cell.config.get("mode") or {}
+    if not mode:
+        return DASH
+    if mode.get("endpoint"):
+        return say("topology.endpoint", url=mode["endpoint"])
+    if mode.get("prefill"):
+        return say("topology.disaggregated", prefill=mode["prefill"], decode=mode["decode"])
+    if mode.get("replicas", 1) > 1:
+        return say("topology.replicas", count=mode["replicas"])
+    return say("topology.single")
+
+
+def listed(names: Iterable[str], say: Wording) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    items = list(names)
+    if len(items) < 2:
+        return "".join(items)
+    return say("list.last", others=", ".join(items[:-1]), last=items[-1])
+
+
+def counted(number: int, key: str, say: Wording) -> str:
+    """A number with its noun: key.one or key.many."""
+    return say(f"{key}.one" if number == 1 else f"{key}.many", count=number)
+
+
+def known_or_dash(value: object, say: Wording) -> str:
+    """A recorded value as a reader expects it: yes and no for truth values, a dash for what is not known."""
+    if value is None or value == "":
+        return DASH
+    if isinstance(value, bool):
+        return say("word.yes" if value else "word.no")
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(known_or_dash(item, say) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items()) or DASH
+    return str(value)
+
+
+def same_or_split(values: Sequence[tuple[Cell, str]], results: StudyResults, say: Wording) -> str:
+    """One text where all cells agree, else each text with the cells that it holds for."""
+    holders: dict[str, list[Cell]] = {}
+    for cell, text in values:
+        holders.setdefault(text, []).append(cell)
+    if len(holders) < 2:
+        return next(iter(holders), DASH)
+    parts = [
+        say("word.only_in", value=text, cells=", ".join(_named(cells, results))) for text, cells in holders.items()
+    ]
+    return "; ".join(parts)
+
+
+def _named(cells: Sequence[Cell], results: StudyResults) -> list[str]:
+    """Cells by name; where all of a mode are among them, the mode instead."""
+    names = []
+    for mode in dict.fromkeys(cell.mode for cell in cells):
+        members = [cell for cell in cells if cell.mode == mode]
+        whole = len(members) == sum(cell.mode == mode for cell in results.cells)
+        names += [mode] if whole else [cell_label(cell, results) for cell in members]
+    return names

@@ -1,0 +1,91 @@
+"""What the servers resolved their settings to, and how much KV cache that left."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_phrases import cell_label, format_change, known_or_dash
+from pdkv.reporting.wording import Wording
+from pdkv.units import DASH, format_bytes, format_quantity
+
+RESOLVED = (
+    "kv_cache_dtype", "model_dtype", "chunked_prefill", "max_num_batched_tokens", "attention_backend", "model_runner",
+    "engine_version",
+)  # fmt: skip
+
+
+def describe_servers(results: StudyResults, say: Wording) -> list[Section]:
+    """KV capacity and resolved settings, an instance a row; of several launches the first that started."""
+    instances = [(cell, instance) for cell in results.cells for instance in _instances(cell)]
+    if not instances:
+        return [Section(say("servers.title"), (Paragraph(say("servers.nothing")),))]
+    blocks: list[Block] = [Paragraph(say("servers.introduction"))]
+    differing = [cell.name for cell in results.cells if _launches_differ(cell)]
+    if differing:
+        blocks.append(Paragraph(say("servers.differ", cells=", ".join(differing))))
+    blocks += [_capacity_table(results, instances, say), _resolved_table(results, instances, say)]
+    return [Section(say("servers.title"), tuple(blocks))]
+
+
+def _instances(cell: Cell) -> Iterator[dict[str, Any]]:
+    for trial in cell.trials:
+        found = (trial.get("launch") or {}).get("instances") or []
+        if found:
+            yield from found
+            return
+
+
+def _launches_differ(cell: Cell) -> bool:
+    """Whether launches of the cell resolved to different things: then one row cannot stand for all."""
+    identities = {identity for trial in cell.used_trials if (identity := (trial.get("launch") or {}).get("identity"))}
+    return len(identities) > 1
+
+
+def _labels(results: StudyResults, cell: Cell, instance: dict[str, Any]) -> tuple[str, str]:
+    return cell_label(cell, results), str(instance.get("name") or instance.get("role") or DASH)
+
+
+def _label_columns(say: Wording) -> tuple[Column, ...]:
+    return left(say("word.cell")), left(say("servers.instance"))
+
+
+def _capacity_table(results: StudyResults, instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
+    rows = [
+        row(
+            *_labels(results, cell, instance),
+            _tokens(results, cell, instance, say),
+            format_quantity(instance.get("max_concurrency")),
+            format_bytes(instance.get("kv_cache_bytes")),
+            known_or_dash(instance.get("block_size"), say),
+            known_or_dash(instance.get("max_model_len"), say),
+        )
+        for cell, instance in instances
+    ]
+    numbers = tuple(Column(say(f"servers.{key}")) for key in ("tokens", "concurrency", "bytes", "block", "length"))
+    ruled = ruled_by((cell.workload, cell.mode) for cell, _ in instances)
+    return Table(
+        say("servers.capacity_caption"),
+        _label_columns(say) + numbers,
+        tuple(rows),
+        (say("servers.capacity_note"),),
+        ruled,
+    )
+
+
+def _tokens(results: StudyResults, cell: Cell, instance: dict[str, Any], say: Wording) -> Value:
+    """The capacity, and where decoding happens, under it that of the cell against the base cell's."""
+    effect = results.capacity_effect("baseline", cell, "kv_cache_tokens")
+    known = effect is not None and effect.ratio is not None and instance.get("role") != "prefill"
+    under = format_change(effect.ratio) if effect and known else ""
+    return Value(known_or_dash(instance.get("kv_cache_tokens"), say), under=under)
+
+
+def _resolved_table(results: StudyResults, instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
+    rows = [
+        row(*_labels(results, cell, instance), *(known_or_dash(instance.get(key), say) for key in RESOLVED))
+        for cell, instance in instances
+    ]
+    columns = _label_columns(say) + tuple(left(say(f"servers.{key}")) for key in RESOLVED)
+    ruled = ruled_by((cell.workload, cell.mode) for cell, _ in instances)
+    return Table(say("servers.resolved_caption"), columns, tuple(rows), ruled=ruled)

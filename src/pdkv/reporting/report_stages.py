@@ -1,0 +1,72 @@
+"""Where the time of the study went, and what the pipeline itself took of it."""
+
+from collections.abc import Sequence
+
+from pdkv.analysing.study_results import StudyResults
+from pdkv.analysing.trial_gaps import TrialGaps, trial_gaps
+from pdkv.reporting.report_blocks import Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_phrases import cell_label
+from pdkv.reporting.wording import Wording
+from pdkv.units import DASH, format_duration
+
+STAGES = ("launch", "warmup", "load", "shutdown", "wall", "overhead")
+OVERHEAD_LIMIT = 0.10
+
+
+def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
+    """A row per launch of every cell and a total over those that came to their end."""
+    rows, keys, whole = [], [], []
+    for cell in results.cells:
+        for trial in cell.trials:
+            stages = trial.get("stages") or {}
+            times = [stages.get(f"{name}_s") for name in STAGES]
+            if times[-1] is not None:
+                whole.append(times)
+            label = cell_label(cell, results) + ("" if len(cell.trials) == 1 else f" r{trial['repeat']}")
+            rows.append(row(label, *(format_duration(seconds) for seconds in times), _share(times)))
+            keys.append((cell.workload, cell.mode))
+    total = [sum(each[column] or 0.0 for each in whole) for column in range(len(STAGES))]
+    if whole:
+        rows.append(row(say("stages.total"), *(format_duration(seconds) for seconds in total), _share(total)))
+        keys.append(("", ""))
+    columns = (
+        left(say("word.cell")),
+        *(Column(say(f"stage.{name}")) for name in STAGES),
+        Column(say("stages.share")),
+    )
+    table = Table(say("stages.caption"), columns, tuple(rows), (say("stages.note"),), ruled_by(keys))
+    sentences = [_overhead_sentence(total, say) if whole else say("stages.nothing")]
+    if gaps := trial_gaps(results.cells):
+        sentences.append(_gaps_sentence(gaps, total if len(whole) == len(rows) - 1 else None, say))
+    return [Section(say("stages.title"), (Paragraph(" ".join(sentences)), table))]
+
+
+def _share(times: Sequence[float | None]) -> Value:
+    wall, overhead = times[-2], times[-1]
+    return Value(f"{overhead / wall:.1%}" if wall and overhead is not None else DASH)
+
+
+def _gaps_sentence(gaps: TrialGaps, total: Sequence[float] | None, say: Wording) -> str:
+    """The time between launches; with ``total``, that of a study all of which ran to its end, also its share."""
+    said = say("stages.gaps", gaps=format_duration(gaps.gaps_s), count=gaps.count)
+    if gaps.overlapping:
+        return f"{said} {say('stages.gaps_overlapping')}"
+    if total is None:
+        return said
+    whole_s = gaps.walls_s + gaps.gaps_s
+    share = f"{(total[-1] + gaps.gaps_s) / whole_s:.1%}"
+    return f"{said} {say('stages.gaps_share', whole=format_duration(whole_s), share=share)}"
+
+
+def _overhead_sentence(total: Sequence[float], say: Wording) -> str:
+    """The pipeline's overhead against its limit, said either way."""
+    wall, overhead = total[-2], total[-1]
+    share = overhead / wall if wall else 0.0
+    key = "stages.within" if share < OVERHEAD_LIMIT else "stages.beyond"
+    return say(
+        key,
+        share=f"{share:.1%}",
+        limit=f"{OVERHEAD_LIMIT:.0%}",
+        overhead=format_duration(overhead),
+        wall=format_duration(wall),
+    )

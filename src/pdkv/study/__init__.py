@@ -1,0 +1,1 @@
+"""The study as its config file states it."""

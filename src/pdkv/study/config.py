@@ -1,0 +1,286 @@
+"""A study from its config file: validated, every name resolved, cut into trials.
+
+Every fault ends in one :class:`UserError` that names file, line, key, what was found and what is allowed.
+"""
+
+import random
+import re
+import shlex
+import unicodedata
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pdkv.errors import UserError
+from pdkv.records import Engine, KvDtype, Limits, LoadPoint, Mode, Model, Trial, Workload
+from pdkv.study.config_messages import choices, explain, fault
+from pdkv.study.config_promises import (
+    DISAGGREGATED,
+    EIGHT_BIT,
+    KNOWN_MODES,
+    REPLICATED,
+    SIXTEEN_BIT,
+    check_precisions,
+    check_promises,
+)
+from pdkv.study.config_schema import (
+    EngineSection,
+    LimitsSection,
+    ModeSection,
+    ReportSection,
+    StudySection,
+    WorkloadSection,
+)
+from pdkv.study.engine_args import check_args, normalize_args
+from pdkv.study.yaml_source import KeyPath, YamlSource, read_yaml
+
+RESERVED_NAMES = {"cell.json", "summary", "summary.csv", "summary.parquet", "comparisons.csv", "logs", "report"}
+MINIMUM_TOKEN_BUDGET = 2048
+
+
+@dataclass(frozen=True)
+class Study:
+    """All cells of a study and how often each is launched. ``report`` and ``study_hours`` never reach a trial."""
+
+    model: Model
+    engine: Engine
+    workloads: tuple[Workload, ...]
+    modes: tuple[Mode, ...]
+    dtypes: tuple[KvDtype, ...]
+    repeats: int
+    seed: int
+    limits: Limits
+    report: ReportSection
+    baseline_mode: str
+    baseline_dtype: str
+    study_hours: float
+    source: Path
+
+    def cells(self) -> list[tuple[str, str, str]]:
+        """(workload, mode, dtype) in the order of the config: the order of tables."""
+        return [(w.id, m.id, d.id) for w in self.workloads for m in self.modes for d in self.dtypes]
+
+    def trials(self) -> list[Trial]:
+        """Every launch in the order of measuring.
+
+        A repeat is a block that holds every cell once, shuffled by the study's seed, so that drift of the machine does
+        not favour a cell.
+        """
+        ordered = []
+        for repeat in range(1, self.repeats + 1):
+            block = self.cells()
+            random.Random(f"{self.seed}/{repeat}").shuffle(block)
+            ordered += [self.trial(*cell, repeat) for cell in block]
+        return ordered
+
+    def trial(self, workload: str, mode: str, dtype: str, repeat: int) -> Trial:
+        """One launch by the ids that name it."""
+        chosen = next(w for w in self.workloads if w.id == workload)
+        budget = self.engine.token_budget or max(MINIMUM_TOKEN_BUDGET, chosen.max_model_len)
+        return Trial(
+            workload=chosen,
+            mode=next(m for m in self.modes if m.id == mode),
+            dtype=next(d for d in self.dtypes if d.id == dtype),
+            repeat=repeat,
+            model=self.model,
+            engine=replace(self.engine, token_budget=budget),
+            limits=self.limits,
+            seed=self.seed,
+        )
+
+
+def load_study(path: Path, overrides: dict[str, Any] | None = None) -> Study:
+    """Read and validate one config file; ``overrides`` replace top-level keys (Snakemake's ``--config``).
+
+    Raises :class:`UserError` for anything that can't be run as written.
+    """
+    source = read_yaml(path)
+    if source.data is None:
+        raise UserError(f"{path} is empty", remedy="write a study into it; config/config.yaml is an example")
+    if not isinstance(source.data, dict):
+        raise UserError(
+            f"{path} holds a {type(source.data).__name__}, not keys with values", remedy="see config/config.yaml"
+        )
+    data = _overlay(source.data, overrides or {})
+    for key in overrides or {}:
+        source.override(key)
+    try:
+        section = StudySection.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, source) from None
+    return _resolve(section, source)
+
+
+def _overlay(data: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(data)
+    for key, value in overrides.items():
+        below = merged.get(key)
+        merged[key] = _overlay(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
+    return merged
+
+
+def _resolve(section: StudySection, source: YamlSource) -> Study:
+    for kind, names in (("workloads", section.workloads), ("modes", section.modes)):
+        _check_names(kind, list(names), source)
+    modes = tuple(_mode(name, mode, source) for name, mode in section.modes.items())
+    dtypes = _dtypes(section.dtypes, source)
+    check_precisions(modes, section.dtypes, source)
+    return Study(
+        model=Model(**section.model.model_dump()),
+        engine=_engine(section.engine, source),
+        workloads=tuple(_workload(name, workload) for name, workload in section.workloads.items()),
+        modes=modes,
+        dtypes=dtypes,
+        repeats=section.repeats,
+        seed=section.seed,
+        limits=_limits(section.limits, section.load.ramp_interval_ms, section.load.warmup_rounds),
+        report=section.report,
+        baseline_mode=_baseline("mode", section.report.baseline.mode, [m.id for m in modes], source),
+        baseline_dtype=_baseline("dtype", section.report.baseline.dtype, [d.id for d in dtypes], source),
+        study_hours=section.limits.study_hours,
+        source=source.path,
+    )
+
+
+def _workload(name: str, section: WorkloadSection) -> Workload:
+    closed = [LoadPoint("closed", level, None, section.requests) for level in section.concurrency]
+    opened = [LoadPoint(section.arrival, None, float(rate), section.requests) for rate in section.request_rate]
+    return Workload(name, section.input_tokens, section.output_tokens, section.max_model_len, tuple(closed + opened))
+
+
+def _engine(section: EngineSection, source: YamlSource) -> Engine:
+    named = [key for key in ("python", "command") if getattr(section, key)]
+    if len(named) == 2 or (named and section.kind not in ("auto", "custom")):
+        raise fault(
+            source,
+            ("engine",),
+            "names more than one engine",
+            "one of kind: auto, kind: cpu, kind: cuda, python, command",
+        )
+    if section.kind == "custom" and not named:
+        raise fault(source, ("engine",), "kind custom without an engine", "python: PATH, or command: PREFIX")
+    command = shlex.split(section.command[0]) if len(section.command) == 1 else section.command
+    check_args(section.args, ("engine", "args"), source)
+    return Engine(
+        kind="custom" if named else section.kind,
+        python=section.python,
+        command=tuple(command),
+        args=normalize_args(section.args),
+        env=section.env,
+        token_budget=section.token_budget or 0,
+        kv_cache_gib=section.kv_cache_gib,
+        gpu_memory_utilization=section.gpu_memory_utilization,
+    )
+
+
+def _mode(name: str, section: ModeSection, source: YamlSource) -> Mode:
+    where: KeyPath = ("modes", name)
+    split, copies = DISAGGREGATED.fullmatch(name), REPLICATED.fullmatch(name)
+    check_promises(name, section, source)
+    prefill, decode, replicas = section.prefill, section.decode, section.replicas
+    if split:
+        said = (int(split[1]), int(split[2]))
+        if (prefill or said[0], decode or said[1]) != said or replicas:
+            raise fault(
+                source, where, f"its name says {said[0]} prefill and {said[1]} decode, its settings something else"
+            )
+        prefill, decode = said
+    if copies:
+        if (replicas or int(copies[1])) != int(copies[1]) or prefill or decode:
+            raise fault(source, where, f"its name says {copies[1]} replicas, its settings something else")
+        replicas = int(copies[1])
+    if bool(prefill) != bool(decode) or (prefill and replicas):
+        raise fault(source, where, "a topology that does not exist", "prefill and decode together, or replicas alone")
+    if not prefill and (section.prefill_args or section.decode_args or "kv_connector" in section.model_fields_set):
+        raise fault(
+            source,
+            where,
+            "prefill_args, decode_args or kv_connector without prefill and decode",
+            "prefill: 1, decode: 1",
+        )
+    says_something = section.model_fields_set or split or copies
+    if not says_something and name not in KNOWN_MODES:
+        raise fault(
+            source,
+            where,
+            f"{name} is not a known mode and has no settings",
+            choices(KNOWN_MODES, name, "or settings for it"),
+        )
+    for key in ("args", "prefill_args", "decode_args"):
+        check_args(getattr(section, key), (*where, key), source)
+    chunked = section.chunked_prefill
+    if name in ("chunked", "unchunked"):
+        if chunked is not None and chunked is not (name == "chunked"):
+            raise fault(source, (*where, "chunked_prefill"), f"{chunked} contradicts the mode's name")
+        chunked = name == "chunked"
+    return Mode(
+        id=name,
+        prefill=prefill or 0,
+        decode=decode or 0,
+        replicas=0 if prefill else replicas or 1,
+        chunked_prefill=chunked,
+        tensor_parallel_size=section.tensor_parallel_size,
+        args=normalize_args(section.args),
+        prefill_args=normalize_args(section.prefill_args),
+        decode_args=normalize_args(section.decode_args),
+        env=section.env,
+        kv_connector=section.kv_connector.name if prefill else None,
+        kv_connector_config=section.kv_connector.config if prefill else {},
+        endpoint=section.endpoint,
+    )
+
+
+def _dtypes(names: list[str], source: YamlSource) -> tuple[KvDtype, ...]:
+    """FP8 cells keep the weights in the study's 16-bit type, so that nothing but the KV cache differs."""
+    known = (*SIXTEEN_BIT, *EIGHT_BIT)
+    for index, name in enumerate(names):
+        if name not in known:
+            raise fault(source, ("dtypes", index), f"found {name}", choices(known, name.lower()))
+        if name in names[:index]:
+            raise fault(source, ("dtypes", index), f"{name} is listed twice")
+    listed = [name for name in names if name in SIXTEEN_BIT]
+    weights = SIXTEEN_BIT[listed[0]] if listed else "auto"
+    return tuple(
+        KvDtype(name, SIXTEEN_BIT[name], "auto") if name in SIXTEEN_BIT else KvDtype(name, weights, name)
+        for name in names
+    )
+
+
+def _limits(section: LimitsSection, ramp_interval_ms: float, warmup_rounds: int) -> Limits:
+    return Limits(section.launch_timeout_s, section.request_timeout_s, ramp_interval_ms / 1e3, warmup_rounds)
+
+
+def _baseline(kind: str, asked: str | None, ids: list[str], source: YamlSource) -> str:
+    if asked is None:
+        preferred = ("default",) if kind == "mode" else tuple(SIXTEEN_BIT)
+        return next((name for name in ids if name in preferred), ids[0])
+    if asked not in ids:
+        raise fault(source, ("report", "baseline", kind), f"found {asked}", choices(ids, asked))
+    return asked
+
+
+def _check_names(kind: str, names: list[str], source: YamlSource) -> None:
+    """Names become folders: they must be distinct on every file system and safe in every shell."""
+    seen: dict[str, str] = {}
+    for name in names:
+        where: KeyPath = (kind, name)
+        if not re.fullmatch(r"\w[\w.+-]{0,63}", name) or name.endswith("."):
+            raise fault(
+                source,
+                where,
+                f"{name!r} can't be a name",
+                "letters, digits and _ . + -, at most 64, a letter or digit first",
+            )
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        if folded in RESERVED_NAMES or re.fullmatch(r"r\d+", folded):
+            raise fault(source, where, f"{name} is the name of something else under results/", "another name")
+        if folded in seen:
+            raise fault(
+                source,
+                where,
+                f"{name} and {seen[folded]} would share a folder",
+                "names that differ in more than case or accents' coding",
+            )
+        seen[folded] = name
