@@ -140,6 +140,7 @@ ANALYSING: Floors = {
         "report_pdf",
         "report_phrases",
         "report_servers",
+        "report_service",
         "report_stages",
         "report_summary",
         "report_traces",

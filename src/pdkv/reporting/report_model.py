@@ -17,6 +17,7 @@ from pdkv.reporting.report_effects import describe_disaggregation, describe_prec
 from pdkv.reporting.report_failures import describe_failures
 from pdkv.reporting.report_metrics import describe_metrics
 from pdkv.reporting.report_servers import describe_servers
+from pdkv.reporting.report_service import describe_service_levels
 from pdkv.reporting.report_stages import describe_stages
 from pdkv.reporting.report_summary import say_what_is_known, say_what_is_untold, subtitle
 from pdkv.reporting.report_traces import describe_traces
@@ -69,6 +70,7 @@ def build_report(results: StudyResults, settings: ReportSettings) -> Report:
         *describe_metrics(results, settings.baseline, say),
         *describe_disaggregation(results, settings.baseline, settings.margin, say),
         *describe_precision(results, settings.baseline, settings.margin, say),
+        *describe_service_levels(results, say),
         *(describe_claims(results, read_claims(settings.claims), say, settings.margin) if settings.claims else []),
         *describe_servers(results, say),
         *describe_stages(results, say),
