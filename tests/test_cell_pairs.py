@@ -22,7 +22,7 @@ def cell(mode: str, prefill: int = 0, decode: int = 0, replicas: int = 0, gpus_e
 
 def rivals(*cells: dict[str, Any]) -> dict[str, str]:
     pairs = pair_cells(cells, "default", "fp16")
-    return {pair.side.cell["mode"]: pair.base.cell["mode"] for pair in pairs if pair.effect == "hardware"}
+    return {pair.side.cell["mode"]: pair.base.cell["mode"] for pair in pairs if pair.factor == "hardware"}
 
 
 @pytest.mark.parametrize("gpus_each", [0, 1, 2])

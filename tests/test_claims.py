@@ -25,7 +25,7 @@ def cell(mode: str, dtype: str) -> Cell:
 
 def effect(mode: str = "1p1d", dtype: str = "fp8", **changes: Any) -> Effect:
     row = {
-        "workload": "w", "concurrency": "2", "metric": "ttft", "stat": "mean", "effect": "dtype", "mode": mode,
+        "workload": "w", "concurrency": "2", "metric": "ttft", "stat": "mean", "factor": "dtype", "mode": mode,
         "dtype": dtype, "base_mode": mode, "base_dtype": "bf16", "ratio": "1.1", "ci_low": "1.05", "ci_high": "1.15",
         "verdict": "higher", "note": "", **changes,
     }  # fmt: skip

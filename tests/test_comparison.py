@@ -53,8 +53,8 @@ class Study:
         compare(self.cells, ["default", "fp16"], output, **settings)
         return list(csv.DictReader(io.StringIO(output.read_text(encoding="utf-8"))))
 
-    def row(self, effect: str = "baseline", metric: str = "tpot", stat: str = "mean", **names: str) -> dict[str, str]:
-        wanted = {"effect": effect, "metric": metric, "stat": stat, **names}
+    def row(self, factor: str = "baseline", metric: str = "tpot", stat: str = "mean", **names: str) -> dict[str, str]:
+        wanted = {"factor": factor, "metric": metric, "stat": stat, **names}
         found = [row for row in self.compare() if all(row[key] == value for key, value in wanted.items())]
         assert len(found) == 1, found
         return found[0]
@@ -77,7 +77,7 @@ def test_which_cells_meet(study: Study) -> None:
             study.add(mode, dtype, [load(1)])
     rows = study.compare()
     assert tuple(rows[0]) == COLUMNS
-    pairs = {(r["effect"], f"{r['mode']}/{r['dtype']}", f"{r['base_mode']}/{r['base_dtype']}") for r in rows}
+    pairs = {(r["factor"], f"{r['mode']}/{r['dtype']}", f"{r['base_mode']}/{r['base_dtype']}") for r in rows}
     others = ("default/fp8", "1p1d/fp16", "1p1d/fp8", "2x/fp16", "2x/fp8")
     assert pairs == {
         *(("baseline", cell, "default/fp16") for cell in others),
@@ -88,11 +88,25 @@ def test_which_cells_meet(study: Study) -> None:
     }
 
 
+def test_each_row_names_its_levels_and_what_is_held(study: Study) -> None:
+    for mode in ("default", "1p1d", "2x"):
+        for dtype in ("fp16", "fp8"):
+            study.add(mode, dtype, [load(1)])
+    rows = [row for row in study.compare() if (row["mode"], row["dtype"]) == ("1p1d", "fp8")]
+    assert {(r["factor"], r["level_a"], r["level_b"], r["held"]) for r in rows} == {
+        ("baseline", "1p1d/fp8", "default/fp16", ""),
+        ("dtype", "fp8", "fp16", "mode=1p1d"),
+        ("mode", "1p1d", "default", "dtype=fp8"),
+        ("hardware", "1p1d", "2x", "dtype=fp8"),
+        ("interaction", "1p1d", "default", "effect of fp8 against fp16"),
+    }
+
+
 @pytest.mark.parametrize(("gpus", "compared"), [(1, True), (2, False)])
 def test_hardware_effect_needs_equal_hardware(study: Study, gpus: int, compared: bool) -> None:
     study.add("1p1d", "fp16", [load(1)], gpus=1)
     study.add("2x", "fp16", [load(1)], gpus=gpus)
-    assert bool([row for row in study.compare() if row["effect"] == "hardware"]) is compared
+    assert bool([row for row in study.compare() if row["factor"] == "hardware"]) is compared
 
 
 def test_one_launch_has_an_effect_and_no_verdict(study: Study) -> None:
@@ -149,7 +163,7 @@ def test_the_margin_is_the_studys(study: Study) -> None:
         row["verdict"]
         for margin in (0.02, 0.15)
         for row in study.compare(margin=margin)
-        if (row["effect"], row["metric"], row["stat"]) == ("baseline", "tpot", "mean")
+        if (row["factor"], row["metric"], row["stat"]) == ("baseline", "tpot", "mean")
     ]
     assert found == ["higher", "equivalent"]
 
@@ -202,7 +216,7 @@ def test_interaction_needs_all_four_cells(study: Study) -> None:
     study.add("default", "fp16", [load(1)])
     study.add("default", "fp8", [load(1)])
     study.add("1p1d", "fp8", [load(1)])
-    assert not [row for row in study.compare() if row["effect"] == "interaction"]
+    assert not [row for row in study.compare() if row["factor"] == "interaction"]
     study.add("1p1d", "fp16", [[]], failure=OOM, environment={})
     row = study.row("interaction")
     assert (row["ratio"], row["verdict"]) == ("", "")
@@ -213,7 +227,7 @@ def test_no_interaction_between_16_bit_formats(study: Study) -> None:
     for mode in ("default", "1p1d"):
         for dtype in ("fp16", "bf16", "fp8"):
             study.add(mode, dtype, [load(1)])
-    assert {row["dtype"] for row in study.compare() if row["effect"] == "interaction"} == {"fp8"}
+    assert {row["dtype"] for row in study.compare() if row["factor"] == "interaction"} == {"fp8"}
 
 
 def test_throughput_per_gpu(study: Study) -> None:
@@ -410,7 +424,7 @@ def test_failed_and_invalid_cells_have_no_ratio_but_a_reason(study: Study) -> No
     rows = [
         row
         for row in study.compare()
-        if row["effect"] == "baseline" and row["metric"] == "tpot" and row["stat"] == "mean"
+        if row["factor"] == "baseline" and row["metric"] == "tpot" and row["stat"] == "mean"
     ]
     assert [row["ratio"] for row in rows] == [""] * 3
     assert [row["verdict"] for row in rows] == [""] * 3

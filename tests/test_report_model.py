@@ -351,7 +351,7 @@ class TestTruthOfWords:
             return [name for name, row in rows.items() if row[tpot_mean].best]
 
         assert best() == ["1p1d/fp16"]
-        where = {"effect": "baseline", "metric": "tpot", "stat": "mean", "mode": "1p1d", "dtype": "fp16"}
+        where = {"factor": "baseline", "metric": "tpot", "stat": "mean", "mode": "1p1d", "dtype": "fp16"}
         change_comparisons(tmp_path / "comparisons.csv", lambda row: row.update(ratio="1.01"), **where)
         assert best() == []
 

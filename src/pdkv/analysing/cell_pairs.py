@@ -8,10 +8,10 @@ from pdkv.analysing.comparability import config_facts, differing_facts, environm
 from pdkv.analysing.host_load import host_load, same_load
 from pdkv.study.config_promises import EIGHT_BIT
 
-Effect = Literal["baseline", "dtype", "mode", "hardware", "interaction"]
+Factor = Literal["baseline", "dtype", "mode", "hardware", "interaction"]
 CellContent = Mapping[str, Any]
 
-FACTORS: dict[Effect, tuple[str, ...]] = {
+FACTORS: dict[Factor, tuple[str, ...]] = {
     "baseline": ("mode", "dtype"),
     "dtype": ("dtype",),
     "mode": ("mode",),
@@ -36,7 +36,7 @@ class Side:
 class Pair:
     """What is compared with what; cells are contents of cell.json."""
 
-    effect: Effect
+    factor: Factor
     side: Side
     base: Side
 
@@ -44,6 +44,20 @@ class Pair:
     def cells(self) -> tuple[CellContent, ...]:
         """Two cells, four of an interaction."""
         return (*self.side.cells, *self.base.cells)
+
+    @property
+    def levels(self) -> tuple[str, str, str]:
+        """What the factor is on this side, what on the other, and what both have in common."""
+        here, there = self.side.cell, self.base.cell
+        match self.factor:
+            case "dtype":
+                return here["dtype"], there["dtype"], f"mode={here['mode']}"
+            case "mode" | "hardware":
+                return here["mode"], there["mode"], f"dtype={here['dtype']}"
+            case "baseline":
+                return f"{here['mode']}/{here['dtype']}", f"{there['mode']}/{there['dtype']}", ""
+            case "interaction":
+                return here["mode"], there["mode"], f"effect of {here['dtype']} against {self.base_dtype}"
 
     @property
     def base_dtype(self) -> str:
@@ -65,15 +79,15 @@ def pair_cells(cells: Sequence[CellContent], baseline_mode: str, baseline_dtype:
         corner = by_name.get((workload, baseline_mode, baseline_dtype))
         other_dtype = by_name.get((workload, mode, baseline_dtype))
         other_mode = by_name.get((workload, baseline_mode, dtype))
-        bases: list[tuple[Effect, CellContent | None]] = [
+        bases: list[tuple[Factor, CellContent | None]] = [
             ("baseline", corner),
             ("dtype", other_dtype),
             ("mode", other_mode),
             ("hardware", _rival_on_equal_hardware(cell, cells)),
         ]
-        for effect, base in bases:
+        for factor, base in bases:
             if base is not None and base is not cell:
-                yield Pair(effect, Side(cell), Side(base))
+                yield Pair(factor, Side(cell), Side(base))
         differs_in_both = mode != baseline_mode and dtype != baseline_dtype
         if differs_in_both and _is_8_bit(cell) and corner and other_dtype and other_mode:
             yield Pair("interaction", Side(cell, other_dtype), Side(other_mode, corner))
@@ -111,7 +125,7 @@ def same_configuration(pair: Pair) -> bool:
 def _aligned(pair: Pair) -> Iterator[tuple[CellContent, CellContent, tuple[str, ...]]]:
     """Two cells at a time and the factors in which they may differ."""
     if pair.side.over is None or pair.base.over is None:
-        yield pair.side.cell, pair.base.cell, FACTORS[pair.effect]
+        yield pair.side.cell, pair.base.cell, FACTORS[pair.factor]
         return
     yield pair.side.cell, pair.base.cell, FACTORS["mode"]
     yield pair.side.over, pair.base.over, FACTORS["mode"]

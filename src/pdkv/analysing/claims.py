@@ -82,7 +82,7 @@ def verdict_of_all(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
 
 def _is_of(effect: Effect, test: ClaimTest) -> bool:
     row = effect.row
-    same_kind = (row["effect"] == "interaction") == (test.effect == "interaction")
+    same_kind = (row["factor"] == "interaction") == (test.effect == "interaction")
     return same_kind and (row["metric"], row["stat"]) == (test.metric, test.stat)
 
 
@@ -115,7 +115,7 @@ def _own_name(results: StudyResults, dtype: str) -> str:
 
 def _base_of_interaction(results: StudyResults, mode: str, dtype: str) -> tuple[str, str]:
     for effect in results.effects:
-        if effect.row["effect"] == "interaction" and (effect.row["mode"], effect.row["dtype"]) == (mode, dtype):
+        if effect.row["factor"] == "interaction" and (effect.row["mode"], effect.row["dtype"]) == (mode, dtype):
             return effect.row["base_mode"], effect.row["base_dtype"]
     return "default", _own_name(results, "16bit")
 

@@ -25,8 +25,9 @@ from pdkv.analysing.verdicts import MARGIN, MIN_LAUNCHES, MIN_LAUNCHES_P99, esti
 from pdkv.artifacts import read_json, write_text
 
 COLUMNS = (
-    "workload", "concurrency", "metric", "stat", "effect", "mode", "dtype", "base_mode", "base_dtype", "value",
-    "base_value", "ratio", "ci_low", "ci_high", "verdict", "launches", "base_launches", "more_repeats", "note",
+    "workload", "concurrency", "metric", "stat", "factor", "level_a", "level_b", "held", "ratio", "ci_low", "ci_high",
+    "launches", "verdict", "mode", "dtype", "base_mode", "base_dtype", "value", "base_value", "base_launches",
+    "more_repeats", "note",
 )  # fmt: skip
 
 _FEW = {1: "one launch", 2: "two launches"}
@@ -79,8 +80,9 @@ def _compare_at(
 def _row(load: str, pair: Pair, metric: str, stat: str) -> Row:
     names = {key: pair.side.cell[key] for key in ("workload", "mode", "dtype")}
     bases = {"base_mode": pair.base.cell["mode"], "base_dtype": pair.base_dtype}
-    quantity = {"concurrency": load, "metric": metric, "stat": stat, "effect": pair.effect}
-    return {**dict.fromkeys(COLUMNS), **names, **bases, **quantity}
+    quantity = {"concurrency": load, "metric": metric, "stat": stat, "factor": pair.factor}
+    levels = dict(zip(("level_a", "level_b", "held"), pair.levels, strict=True))
+    return {**dict.fromkeys(COLUMNS), **names, **bases, **quantity, **levels}
 
 
 def _why_not_measured(pair: Pair, index: int) -> str | None:

@@ -163,7 +163,7 @@ class StudyResults:
         self._cells = {(cell.workload, cell.mode, cell.dtype): cell for cell in cells}
         # A comparison of a cell that the report does not show has no place in it.
         self.effects = [effect for effect in effects if self._knows(effect)]
-        key = ("workload", "concurrency", "metric", "stat", "effect", "mode", "dtype")
+        key = ("workload", "concurrency", "metric", "stat", "factor", "mode", "dtype")
         self._by_key = {tuple(effect.row[name] for name in key): effect for effect in self.effects}
 
     def _knows(self, effect: Effect) -> bool:

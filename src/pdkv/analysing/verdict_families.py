@@ -31,7 +31,7 @@ def decide_families(comparisons: Sequence[Comparison], margin: float) -> None:
     families: dict[tuple[str, ...], list[tuple[Comparison, RatioEstimate]]] = {}
     for comparison in comparisons:
         if comparison.estimate is not None:
-            key = tuple(comparison.row[name] for name in ("workload", "effect", "metric", "stat"))
+            key = tuple(comparison.row[name] for name in ("workload", "factor", "metric", "stat"))
             families.setdefault(key, []).append((comparison, comparison.estimate))
     for family in families.values():
         rejected = holm([estimate.p for _, estimate in family])

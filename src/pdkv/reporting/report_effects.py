@@ -111,7 +111,7 @@ def _why_nothing(
     pairs = [
         (results.cell_of(effect), results.base_of(effect))
         for effect in results.effects
-        if effect.row["effect"] == kind and results.cell_of(effect) in cells
+        if effect.row["factor"] == kind and results.cell_of(effect) in cells
     ]
     if not pairs:
         why = say(f"{key}.no_pair" if say.has(f"{key}.no_pair") else "effects.no_pair")
@@ -175,7 +175,7 @@ def _refusals(results: StudyResults, kind: str, cells: Sequence[Cell], say: Word
     reasons: dict[tuple[Cell, Cell], str] = {}
     for effect in results.effects:
         cell = results.cell_of(effect)
-        if effect.row["effect"] == kind and cell in cells and effect.row["stat"] == "mean" and effect.ratio is None:
+        if effect.row["factor"] == kind and cell in cells and effect.row["stat"] == "mean" and effect.ratio is None:
             reasons.setdefault((cell, results.base_of(effect)), printable_log(effect.row["note"] or ""))
     return tuple(
         say("effects.refused", cell=cell_label(cell, results), base=cell_label(base, results), reason=reason)
