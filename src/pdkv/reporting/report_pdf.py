@@ -79,7 +79,9 @@ def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, An
         "sections": sections,
         "fonts": list(typefaces.families),
         "mono": [MONO_FONT, *typefaces.families],
-        "words": {key: say(f"pdf.{key}") for key in ("contents", "page", "figure", "table")}
+        "words": {key: say(f"pdf.{key}") for key in ("contents", "figure", "table")}
+        # Numbers are known only where pages are set.
+        | {"page": say.texts["pdf.page"], "label": say.texts["word.label"]}
         | {"said": say("summary.title"), "untold": say("untold.title")},
     }
 

@@ -1,6 +1,7 @@
 """The words of figures and reports by key, one file per language: ``templates/wording.{language}.toml``."""
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,25 +14,25 @@ class Wording:
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self._texts = _read(language)
+        self.texts: Mapping[str, str] = _read(language)
 
     def __call__(self, key: str, **values: object) -> str:
         """The text of ``key`` with ``{name}`` filled in. An unknown key is a fault of the program: KeyError."""
-        text = self._texts[key]
+        text = self.texts[key]
         return text.format(**values) if values else text
 
     def has(self, key: str) -> bool:
         """Whether there is a text for ``key``."""
-        return key in self._texts
+        return key in self.texts
 
     def section(self, prefix: str) -> dict[str, str]:
         """All texts below ``prefix``, by the rest of their key, in the file's order."""
         start = f"{prefix}."
-        return {key.removeprefix(start): text for key, text in self._texts.items() if key.startswith(start)}
+        return {key.removeprefix(start): text for key, text in self.texts.items() if key.startswith(start)}
 
     def all_texts(self) -> list[str]:
         """Every text, to know which characters the fonts must have."""
-        return list(self._texts.values())
+        return list(self.texts.values())
 
 
 @cache
