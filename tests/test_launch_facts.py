@@ -86,11 +86,13 @@ def test_the_log_and_the_answers_together() -> None:
         "block_size": 128,
         "kv_connector": "none",
         "async_scheduling": False,
+        "memory": dict.fromkeys(("weights_bytes", "activation_bytes", "non_torch_bytes", "graph_bytes")),
         "startup": {
             "ready_s": 41.5,
             "engine_init_s": instance["startup"]["engine_init_s"],
             "model_load_s": instance["startup"]["model_load_s"],
             "compile_s": None,
+            "compile_cache": None,
             "graph_capture_s": None,
         },
     }
@@ -117,8 +119,9 @@ def test_the_server_s_word_goes_before_its_log() -> None:
 def test_nothing_said_is_nothing_known() -> None:
     launch = describe_launch(plan(), STAGES, {"single": "garbage\n"}, [])
     instance = launch["instances"][0]
-    facts = {key: value for key, value in instance.items() if key not in ("name", "role", "startup")}
+    facts = {key: value for key, value in instance.items() if key not in ("name", "role", "startup", "memory")}
     assert set(facts.values()) == {None}
+    assert set(instance["memory"].values()) == {None}
     assert launch["identity"] is None
     assert {check["state"] for check in launch["checks"][:-1]} == {"unknown"}
 

@@ -43,6 +43,11 @@ DEFAULT_AUTO = LogFacts(
     model_load_s=3.327088,
     compile_s=27.59,
     graph_capture_s=8.0,
+    compile_cache="cold",
+    weights_bytes=round(13.8 * 2**30),
+    activation_bytes=round(0.93 * 2**30),
+    non_torch_bytes=round(0.22 * 2**30),
+    graph_bytes=round(0.98 * 2**30),
 )
 
 
@@ -56,10 +61,16 @@ def test_all_facts_of_a_cuda_log() -> None:
         ("h200/default_fp8.log", {"kv_cache_dtype": "fp8", "kv_cache_tokens": 1_701_360, "max_concurrency": 830.74}),
         (
             "h200/nochunk_auto.log",
-            {"chunked_prefill": False, "max_num_batched_tokens": 8192, "kv_cache_tokens": 851_408},
+            {
+                "chunked_prefill": False,
+                "max_num_batched_tokens": 8192,
+                "kv_cache_tokens": 851_408,
+                "compile_cache": "warm",  # the same graph as default's, which had been launched before
+                "compile_s": 6.8,
+            },
         ),
         ("h200/pd_auto_P.log", {"kv_connector": "NixlConnector", "attention_backend": "FLASH_ATTN"}),
-        ("h200/pd_auto_D.log", {"kv_connector": "NixlConnector", "kv_cache_tokens": 851_408}),
+        ("h200/pd_auto_D.log", {"kv_connector": "NixlConnector", "kv_cache_tokens": 851_408, "compile_cache": "warm"}),
         (
             "h200/default_e5m2.log",  # died in its warm-up: what came before is known, what would have come is not
             {
@@ -67,6 +78,9 @@ def test_all_facts_of_a_cuda_log() -> None:
                 "attention_backend": "FLASHINFER",
                 "engine_init_s": None,
                 "flash_attention": None,
+                "compile_cache": "cold",
+                "weights_bytes": round(13.8 * 2**30),
+                "graph_bytes": None,
             },
         ),
         (
@@ -80,6 +94,8 @@ def test_all_facts_of_a_cuda_log() -> None:
                 "enforce_eager": True,
                 "attention_backend": None,
                 "graph_capture_s": None,
+                "compile_cache": None,  # an eager engine compiles nothing, so it is neither cold nor warm
+                "weights_bytes": None,
             },
         ),
         ("cpu/default_fp8.log", {"kv_cache_dtype": "fp8", "kv_cache_tokens": 93_184, "max_concurrency": 45.5}),
@@ -93,6 +109,34 @@ def test_all_facts_of_a_cuda_log() -> None:
 def test_facts_of_recorded_logs(name: str, expected: dict[str, object]) -> None:
     facts = asdict(read_server_log(read(name)))
     assert {key: facts[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("Compiling a graph for compile range (1, 8192) takes 13.48 s", "cold"),
+        ("Cache the graph for dynamic shape\nCache the graph of shape 1 for later use", "cold"),
+        ("Directly load the compiled graph(s) for dynamic shape from the cache, took 1.2 s", "warm"),
+        ("Directly load AOT compilation from path /c/model", "warm"),
+        # One range from the cache, another one compiled: the launch waited for the compiler.
+        (
+            "Directly load the compiled graph(s) for compile range (1, 8) from\nCompiling a graph for compile range",
+            "cold",
+        ),
+        ("Using cache directory: /c for vLLM's torch.compile", None),
+    ],
+)
+def test_whether_the_compile_cache_was_warm(lines: str, expected: str | None) -> None:
+    assert read_server_log(lines).compile_cache == expected
+
+
+def test_memory_of_an_instance_is_that_of_all_its_ranks() -> None:
+    log = (
+        "non-default args: {'tensor_parallel_size': 2}\nInitializing a V1 LLM engine (v0.26.0) tensor_parallel_size=2\n"
+    )
+    log += "rank 0: Model loading took 7.0 GiB and 3 seconds\nrank 1: Model loading took 7.5 GiB and 3 seconds\n"
+    assert read_server_log(log).weights_bytes == 15 * 2**30
+    assert read_server_log("Model loading took 7.0 GiB and 3 seconds").weights_bytes is None  # of how many ranks?
 
 
 def colour(text: str) -> str:

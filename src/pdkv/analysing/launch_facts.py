@@ -55,7 +55,8 @@ _ESSENTIAL = (
     "enforce_eager",
     "tensor_parallel_size",
 )
-_STARTUP = ("engine_init_s", "model_load_s", "compile_s", "graph_capture_s")
+_STARTUP = ("engine_init_s", "model_load_s", "compile_s", "compile_cache", "graph_capture_s")
+_MEMORY = ("weights_bytes", "activation_bytes", "non_torch_bytes", "graph_bytes")
 
 
 def read_launch(trial: Path) -> None:
@@ -115,7 +116,8 @@ def _describe_instance(
     for source in (_stated_by_metrics(rows, name), _stated_by_server(rows, name)):
         facts.update({key: value for key, value in source.items() if value is not None})
     startup = {"ready_s": launched.get("ready_s"), **{key: facts.pop(key) for key in _STARTUP}}
-    return {"name": name, "role": planned["role"], **facts, "startup": startup}
+    memory = {key: facts.pop(key) for key in _MEMORY}
+    return {"name": name, "role": planned["role"], **facts, "memory": memory, "startup": startup}
 
 
 def _stated_by_metrics(rows: Sequence[Mapping[str, Any]], instance: str) -> dict[str, Any]:

@@ -45,6 +45,11 @@ class LogFacts:
     model_load_s: float | None = None
     compile_s: float | None = None
     graph_capture_s: float | None = None
+    compile_cache: str | None = None
+    weights_bytes: int | None = None
+    activation_bytes: int | None = None
+    non_torch_bytes: int | None = None
+    graph_bytes: int | None = None
 
 
 def read_server_log(text: str) -> LogFacts:
@@ -63,6 +68,8 @@ def read_server_log(text: str) -> LogFacts:
     if sources["arguments"]:
         found.setdefault("kv_connector", NONE)
     found["kv_cache_bytes"] = _read_kv_cache_bytes(log, found.get("tensor_parallel_size"))
+    found["compile_cache"] = _read_compile_cache(log)
+    found |= _read_memory(log, found.get("tensor_parallel_size"))
     return LogFacts(**found)
 
 
@@ -124,7 +131,7 @@ _PATTERNS: list[tuple[str, str, str, Callable[[str], Any]]] = [
     ("engine_init_s", "log", r"init engine \(.*?\) took ([\d.]+) s", float),
     ("model_load_s", "log", r"Model loading took .*?([\d.]+) seconds", float),
     ("model_load_s", "log", r"Loading weights took ([\d.]+) seconds", float),
-    ("compile_s", "log", r"torch\.compile took ([\d.]+) s in total", float),
+    ("compile_s", "log", r"torch\.compile (?:and initial profiling run )?(?:took|takes) ([\d.]+) s in total", float),
     ("compile_s", "log", r"\(compilation: ([\d.]+) s\)", float),
     ("graph_capture_s", "log", r"Graph capturing finished in ([\d.]+) sec", float),
 ]
@@ -146,3 +153,32 @@ def _read_kv_cache_bytes(log: str, tensor_parallel_size: int | None) -> int | No
     if not shares or tensor_parallel_size is None:
         return None
     return round(min(float(share) for share in shares) * tensor_parallel_size * 2**30)
+
+
+def _read_compile_cache(log: str) -> str | None:
+    """``cold`` where a graph was compiled, ``warm`` where all came from the cache, ``None`` where nothing was."""
+    if re.search(r"Compiling a graph for|Cache the graph of (?:compile range|shape|dynamic shape)", log):
+        return "cold"
+    loaded = re.search(r"Directly load (?:the compiled graph\(s\)|AOT compilation)", log)
+    return "warm" if loaded else None
+
+
+_MEMORY = {
+    "weights_bytes": (r"usage is ([\d.]+) GiB for weight", r"Model loading took ([\d.]+) GiB"),
+    "activation_bytes": (r"([\d.]+) GiB for peak activation",),
+    "non_torch_bytes": (r"([\d.]+) GiB for non-torch memory",),
+    "graph_bytes": (
+        r"([\d.]+) GiB for CUDAGraph memory",
+        r"Graph capturing finished in [\d.]+ secs?, took ([\d.]+) GiB",
+    ),
+}
+
+
+def _read_memory(log: str, tensor_parallel_size: int | None) -> dict[str, int | None]:
+    """Memory of an instance besides its KV cache, over all ranks; the largest of them stands for each."""
+    found: dict[str, int | None] = dict.fromkeys(_MEMORY)
+    for name, patterns in _MEMORY.items() if tensor_parallel_size is not None else ():
+        shares = next((shares for pattern in patterns if (shares := re.findall(pattern, log))), [])
+        if shares and tensor_parallel_size:
+            found[name] = round(max(map(float, shares)) * tensor_parallel_size * 2**30)
+    return found
