@@ -156,6 +156,12 @@ def _compare(arguments: argparse.Namespace) -> None:
     compare(arguments.cells, arguments.baseline, arguments.output, arguments.margin)
 
 
+def _rank_objectives(arguments: argparse.Namespace) -> None:
+    from pdkv.analysing.objectives import rank_objectives
+
+    rank_objectives(arguments.cells, arguments.output, arguments.margin)
+
+
 def _draw_figures(arguments: argparse.Namespace) -> None:
     from pdkv.reporting.figures import draw_figures
 
@@ -311,6 +317,9 @@ def _add_result_verbs(verbs: Any) -> None:
     compare.add_argument("--baseline", nargs=2, required=True, metavar=("MODE", "DTYPE"))
     compare.add_argument("--margin", type=_positive(float), default=0.02, metavar="SHARE")
     _add_cells(compare, "--output")
+    rank = _add_verb(verbs, "rank-objectives", _rank_objectives, "which cells may be the best at what")
+    rank.add_argument("--margin", type=_positive(float), default=0.02, metavar="SHARE")
+    _add_cells(rank, "--output")
     figures = _add_verb(verbs, "draw-figures", _draw_figures, "figures as SVG")
     figures.add_argument("--language", default="en")
     _add_cells(figures, "--comparisons", "--folder")

@@ -1,9 +1,11 @@
-# Takes: cell.json of every cell. Gives: the summary of all numbers, and the effects between cells with their intervals.
+# Takes: cell.json of every cell. Gives: the summary of all numbers, the effects between cells with their intervals, and
+# which cells may be the best at what.
 
 
 localrules:
     aggregate,
     compare,
+    rank_objectives,
 
 
 rule aggregate:
@@ -37,3 +39,19 @@ rule compare:
         margin=study.report.margin,
     shell:
         "pdkv compare {input.cells:q} --baseline {params.baseline:q} --margin {params.margin} --output {output:q} 2> {log:q}"
+
+
+rule rank_objectives:
+    input:
+        cells=cells(f"{CELL}/cell.json"),
+    output:
+        "results/objectives.csv",
+    log:
+        "results/logs/rank_objectives.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        source=digest("objectives"),
+        margin=study.report.margin,
+    shell:
+        "pdkv rank-objectives {input.cells:q} --margin {params.margin} --output {output:q} 2> {log:q}"

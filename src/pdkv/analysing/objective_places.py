@@ -1,0 +1,124 @@
+"""objectives.csv as reports read it: where each cell stands, race by race."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pdkv.errors import UserError
+
+LEFT = ("best", "equally good", "cannot tell")
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedCell:
+    """One row of objectives.csv."""
+
+    row: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """``1p1d/fp8``."""
+        return f"{self.row['mode']}/{self.row['dtype']}"
+
+    @property
+    def against(self) -> str:
+        """The cell that ``ratio`` is over; empty without one."""
+        return f"{self.row['against_mode']}/{self.row['against_dtype']}" if self.row["against_mode"] else ""
+
+    @property
+    def place(self) -> str:
+        """``best``, ``equally good``, ``cannot tell``, ``worse``, ``not decided``, ``not compared`` or ``out``."""
+        return self.row["place"]
+
+    @property
+    def suspect(self) -> bool:
+        """Whether a check raised doubt about its number."""
+        return self.row["state"] == "suspect"
+
+    @property
+    def value(self) -> float | None:
+        """In the row's unit."""
+        return float(self.row["value"]) if self.row["value"] else None
+
+    @property
+    def ratio(self) -> float | None:
+        """The cell's number over that of ``against``."""
+        return float(self.row["ratio"]) if self.row["ratio"] else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95% interval of the ratio."""
+        low, high = self.row["ci_low"], self.row["ci_high"]
+        return (float(low), float(high)) if low and high else None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The cells that were set against each other in one number at one load level, in the study's order.
+
+    ``hardware`` is what each of them had, empty where they may differ in it.
+    """
+
+    workload: str
+    concurrency: str
+    objective: str
+    metric: str
+    stat: str
+    hardware: str
+    cells: tuple[PlacedCell, ...]
+
+    @cached_property
+    def left(self) -> list[PlacedCell]:
+        """Those that may be the best."""
+        return [cell for cell in self.cells if cell.place in LEFT]
+
+    @property
+    def place(self) -> str:
+        """That of the cells that are left; ``not decided`` or ``not compared`` where none could be told."""
+        return self.left[0].place if self.left else self.cells[0].place
+
+    @property
+    def worse(self) -> list[PlacedCell]:
+        """Those that another cell is shown to be better than."""
+        return [cell for cell in self.cells if cell.place == "worse"]
+
+    @property
+    def more_repeats(self) -> str:
+        """How many repeats more would likely decide between those left: ``4``, ``>47``; empty where unknown."""
+        wanted = [cell.row["more_repeats"] for cell in self.left or self.cells if cell.row["more_repeats"]]
+        return max(wanted, key=lambda text: (text.startswith(">"), int(text.lstrip(">"))), default="")
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """The outcomes of objectives.csv, in its order. Raises :class:`UserError` where the file is not there."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path} is not there", remedy="run snakemake again: it makes what is missing") from None
+    return outcomes_of([PlacedCell(row) for row in csv.DictReader(io.StringIO(text))])
+
+
+def outcomes_of(cells: Sequence[PlacedCell]) -> list[Outcome]:
+    """Rows of the same race together; a cell that is out or alone is an outcome by itself."""
+    groups: dict[tuple[str, ...], list[PlacedCell]] = {}
+    for number, cell in enumerate(cells):
+        place = [cell.row[name] for name in ("workload", "concurrency", "objective", "metric", "stat")]
+        groups.setdefault((*place, cell.row["race"] or f"alone {number}"), []).append(cell)
+    return [_outcome_of(members) for members in groups.values()]
+
+
+def _outcome_of(members: Sequence[PlacedCell]) -> Outcome:
+    row = members[0].row
+    hardware = {cell.row["hardware"] for cell in members}
+    return Outcome(
+        row["workload"],
+        row["concurrency"],
+        row["objective"],
+        row["metric"],
+        row["stat"],
+        hardware.pop() if len(hardware) == 1 else "",
+        tuple(members),
+    )

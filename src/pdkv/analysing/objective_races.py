@@ -1,0 +1,222 @@
+"""Which cells of a race may be the best, told from all pairs of them.
+
+To pick the best-looking cell and then test its lead would find leads where there are none: among equal cells one always
+looks best. So all pairs are tested, and a cell is only ever put aside, namely where another one is shown to be better.
+What is not put aside may be the best.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pdkv.analysing.compared_numbers import ByRepeat
+from pdkv.analysing.objective_numbers import CellContent
+from pdkv.analysing.verdicts import (
+    MAX_REPEATS,
+    MIN_LAUNCHES,
+    MIN_LAUNCHES_P99,
+    RatioEstimate,
+    decide,
+    estimate_ratio,
+    geometric_mean,
+    holm,
+    more_repeats,
+)
+
+Place = Literal["best", "equally good", "cannot tell", "worse", "not decided", "not compared", "out"]
+SAME = "same resolved configuration"
+CYCLE = "each cell is shown worse than another one: their launches are of different repeats"
+
+
+@dataclass(frozen=True, eq=False)
+class Entrant:
+    """A cell with its number: over all launches, and of each launch; ``weakness`` says why it can have no interval."""
+
+    cell: CellContent
+    value: float
+    by_repeat: ByRepeat
+    weakness: str | None = None
+
+
+@dataclass(eq=False)
+class Contest:
+    """Two entrants. ``verdict`` is that of the first against the second, as in comparisons.csv, empty while open."""
+
+    first: Entrant
+    second: Entrant
+    same: bool = False
+    ratio: float | None = None
+    repeats: int = 0
+    estimate: RatioEstimate | None = None
+    verdict: str = ""
+    more: str = ""
+    why: str = ""
+
+    def has(self, entrant: Entrant) -> bool:
+        """Whether the entrant is one of the two."""
+        return entrant in (self.first, self.second)
+
+
+@dataclass(eq=False)
+class Race:
+    """Entrants that may be set against each other in one number, and all pairs of them."""
+
+    entrants: Sequence[Entrant]
+    higher: bool
+    contests: list[Contest] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an entrant stands, and the contest that shows it best; ``ratio`` of the entrant over ``against``."""
+
+    entrant: Entrant
+    place: Place
+    against: Entrant | None = None
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    repeats: int | None = None
+    more: str = ""
+    note: str = ""
+
+
+def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool) -> Contest:
+    """The ratio of two entrants, repeat by repeat, with its estimate or why there is none.
+
+    ``same``: both ran one configuration, so nothing is to be tested between them.
+    """
+    common = sorted(set(first.by_repeat) & set(second.by_repeat))
+    ratios = [first.by_repeat[r] / second.by_repeat[r] for r in common if first.by_repeat[r] and second.by_repeat[r]]
+    contest = Contest(first, second, same=same, repeats=len(ratios))
+    contest.ratio = geometric_mean(ratios) if ratios else None
+    weak = first.weakness or second.weakness
+    wanted = MIN_LAUNCHES_P99 if stat == "p99" else MIN_LAUNCHES
+    if same:
+        contest.verdict, contest.why = "equivalent", SAME
+    elif len(ratios) < len(common):
+        contest.why = "a value is 0"
+    elif weak:
+        contest.why = weak
+    elif len(ratios) < wanted:
+        contest.why = f"{len(ratios)} repeat{'' if len(ratios) == 1 else 's'} in common, {wanted} are needed"
+        contest.more = str(wanted - len(ratios))
+    else:
+        contest.estimate = estimate_ratio(ratios)
+    return contest
+
+
+def decide_contests(family: Sequence[Contest], margin: float) -> None:
+    """Give the contests of one objective their verdicts by Holm's procedure, and what the open ones would need."""
+    tested = [(contest, contest.estimate) for contest in family if contest.estimate is not None]
+    rejected = holm([estimate.p for _, estimate in tested])
+    for (contest, estimate), reject in zip(tested, rejected, strict=True):
+        contest.verdict = decide(estimate, rejected=reject, margin=margin)
+        if contest.verdict == "cannot tell":
+            more = more_repeats(estimate, margin, rejected.count(False))
+            contest.more = f">{MAX_REPEATS - estimate.blocks}" if more is None else str(more)
+
+
+def standings(race: Race) -> list[Standing]:
+    """Where each entrant of a race with two or more stands, in their order."""
+    if not _can_be_decided(race):
+        return [_not_decided(race, entrant) for entrant in race.entrants]
+    worse = {entrant for entrant in race.entrants if _is_worse(race, entrant)}
+    left = [entrant for entrant in race.entrants if entrant not in worse]
+    if not left:
+        return [Standing(entrant, "cannot tell", note=CYCLE) for entrant in race.entrants]
+    between = [each for each in race.contests if each.first in left and each.second in left]
+    place: Place = "cannot tell"
+    if all(contest.verdict == "equivalent" for contest in between):
+        place = "best" if len(left) == 1 else "equally good"
+    leader = (max if race.higher else min)(left, key=lambda entrant: entrant.value)
+    return [
+        _put_aside(race, entrant, leader) if entrant in worse else _left(race, entrant, place, leader, left)
+        for entrant in race.entrants
+    ]
+
+
+def winner_of(race: Race, contest: Contest) -> Entrant | None:
+    """Who is shown better, if anyone."""
+    if contest.verdict not in ("lower", "higher"):
+        return None
+    return contest.first if (contest.verdict == "higher") == race.higher else contest.second
+
+
+def _can_be_decided(race: Race) -> bool:
+    """Some pair has an estimate; or all are of one configuration, and launches enough have shown it."""
+    tested = any(contest.estimate for contest in race.contests)
+    return tested or all(contest.same and contest.repeats >= MIN_LAUNCHES for contest in race.contests)
+
+
+def _is_worse(race: Race, entrant: Entrant) -> bool:
+    """Whether another one is shown better. Cells that ran the same configuration stand or fall together."""
+    alike = {entrant, *(_other(each, entrant) for each in race.contests if each.same and each.has(entrant))}
+    return all(_losses(race, each) for each in alike)
+
+
+def _losses(race: Race, entrant: Entrant) -> list[Contest]:
+    return [each for each in race.contests if each.has(entrant) and winner_of(race, each) not in (None, entrant)]
+
+
+def _put_aside(race: Race, entrant: Entrant, leader: Entrant) -> Standing:
+    """Shown by the contest with the leader if that was lost, else by the clearest loss."""
+    losses = _losses(race, entrant)
+    shown = next((each for each in losses if each.has(leader)), None) or max(losses, key=_distance)
+    return _told(entrant, "worse", shown)
+
+
+def _left(race: Race, entrant: Entrant, place: Place, leader: Entrant, left: Sequence[Entrant]) -> Standing:
+    """The best is shown by its nearest rival, the others by their contest with the leader of those that are left."""
+    own = [each for each in race.contests if each.has(entrant)]
+    if place == "best":
+        won = [each for each in own if winner_of(race, each) is entrant]
+        return _told(entrant, place, min(won, key=_distance, default=None))
+    rivals = [each for each in own if _other(each, entrant) in left]
+    if entrant is leader:
+        rivals = [each for each in rivals if each.verdict != "equivalent"] or rivals
+        return _told(entrant, place, min(rivals, key=_distance, default=None))
+    return _told(entrant, place, next(each for each in rivals if each.has(leader)))
+
+
+def _told(entrant: Entrant, place: Place, contest: Contest | None) -> Standing:
+    if contest is None:
+        return Standing(entrant, place)
+    turned = entrant is contest.second
+    low_high = (contest.estimate.low, contest.estimate.high) if contest.estimate else None
+    if low_high and turned:
+        low_high = 1 / low_high[1], 1 / low_high[0]
+    ratio = contest.ratio if contest.ratio is None or not turned else 1 / contest.ratio
+    return Standing(
+        entrant, place, _other(contest, entrant), ratio, low_high, contest.repeats, contest.more, contest.why
+    )
+
+
+def _not_decided(race: Race, entrant: Entrant) -> Standing:
+    own = [contest for contest in race.contests if contest.has(entrant)]
+    fewest = min(own, key=lambda contest: contest.repeats)
+    return Standing(entrant, "not decided", repeats=fewest.repeats, more=fewest.more, note=fewest.why)
+
+
+def _other(contest: Contest, entrant: Entrant) -> Entrant:
+    return contest.second if entrant is contest.first else contest.first
+
+
+def _distance(contest: Contest) -> float:
+    return max(contest.ratio, 1 / contest.ratio) if contest.ratio else 1.0
+
+
+def as_row(standing: Standing) -> dict[str, Any]:
+    """The columns of objectives.csv that come from the race."""
+    low, high = standing.interval or (None, None)
+    against = standing.against.cell if standing.against else {}
+    return {
+        "place": standing.place,
+        "against_mode": against.get("mode"),
+        "against_dtype": against.get("dtype"),
+        "ratio": standing.ratio,
+        "ci_low": low,
+        "ci_high": high,
+        "launches": standing.repeats,
+        "more_repeats": standing.more or None,
+        "note": standing.note,
+    }

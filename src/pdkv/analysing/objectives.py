@@ -1,0 +1,175 @@
+"""Which cells may be the best at what -> results/objectives.csv.
+
+One row for each workload, objective, load level and cell. Verdicts of an objective are one family: all its numbers,
+load levels and pairs of cells of a workload. See docs/statistics.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from pdkv.analysing.cell_pairs import Pair, Side, reason_of, refusal_of, same_configuration
+from pdkv.analysing.csv_table import tidy, to_csv
+from pdkv.analysing.hardware_units import hardware_units
+from pdkv.analysing.load_level import load_label
+from pdkv.analysing.objective_numbers import GOALS, CellContent, Goal, numbers_of, unit_of
+from pdkv.analysing.objective_races import Entrant, Race, as_row, decide_contests, hold_contest, standings
+from pdkv.analysing.verdicts import MARGIN
+from pdkv.artifacts import read_json, write_text
+
+COLUMNS = (
+    "workload", "concurrency", "objective", "metric", "stat", "hardware", "race", "mode", "dtype", "state", "value",
+    "unit", "place", "against_mode", "against_dtype", "ratio", "ci_low", "ci_high", "launches", "more_repeats", "note",
+)  # fmt: skip
+
+Row = dict[str, Any]
+
+
+@dataclass
+class _Field:
+    """One goal at one load level (``index`` is None for a goal without one): the races, and who is in none."""
+
+    goal: Goal
+    index: int | None
+    load: str
+    races: list[Race] = field(default_factory=list)
+    alone: list[tuple[Entrant, str]] = field(default_factory=list)
+    out: list[tuple[CellContent, str]] = field(default_factory=list)
+
+
+def rank_objectives(cells: Sequence[Path], output: Path, margin: float = MARGIN) -> None:
+    """Write where each of the named cells stands; differences up to ``margin`` (0.02: 2%) do not matter."""
+    rows = objective_rows([read_json(path, "cell/1") for path in cells], margin)
+    write_text(output, to_csv(COLUMNS, rows))
+
+
+def objective_rows(cells: Sequence[CellContent], margin: float = MARGIN) -> list[Row]:
+    """The rows of objectives.csv. ``cells`` are contents of cell.json; one that cannot take part says why."""
+    rows: list[Row] = []
+    for workload in dict.fromkeys(cell["workload"] for cell in cells):
+        inside = [cell for cell in cells if cell["workload"] == workload]
+        for objective in dict.fromkeys(goal.objective for goal in GOALS):
+            fields = [found for goal in GOALS if goal.objective == objective for found in _fields(goal, inside)]
+            decide_contests([each for found in fields for race in found.races for each in race.contests], margin)
+            rows += [row for found in fields for row in _rows(found, inside)]
+    return rows
+
+
+def _fields(goal: Goal, cells: Sequence[CellContent]) -> Iterator[_Field]:
+    """At each load level where any cell has a value."""
+    points = cells[0]["config"]["workload"]["points"]
+    levels = [(index, load_label(point)) for index, point in enumerate(points)] if goal.at_load else [(None, "")]
+    for index, load in levels:
+        found = _Field(goal, index, load)
+        entrants = [entrant for cell in cells if (entrant := _entrant(found, cell)) is not None]
+        if entrants:
+            for group in _on_equal_hardware(goal, entrants):
+                _line_up(found, group)
+            yield found
+
+
+def _entrant(found: _Field, cell: CellContent) -> Entrant | None:
+    """The cell with its number; where it has none, it is entered among those that are out."""
+    goal = found.goal
+    point = next((each for each in cell["points"] if each["point"] == found.index), None)
+    why = "no value"
+    if cell["state"] in ("failed", "invalid"):
+        why = reason_of(cell)
+    elif goal.at_load and point is None:
+        why = "not measured at this load"
+    elif point is not None and not point["launches"]:
+        why = point["excluded"][0]["reason"]
+    else:
+        numbers = numbers_of(goal, cell, point)
+        value = numbers.value(goal.metric, goal.stat)
+        if value is not None:
+            by_repeat = numbers.by_repeat(goal.metric, goal.stat)
+            return Entrant(cell, value, by_repeat, numbers.weakness(goal.metric, goal.stat))
+    found.out.append((cell, why))
+    return None
+
+
+def _on_equal_hardware(goal: Goal, entrants: Sequence[Entrant]) -> list[list[Entrant]]:
+    """Groups that had as much of it; all together where the number is per device."""
+    if not goal.equal_hardware:
+        return [list(entrants)]
+    groups: dict[tuple[int, str] | None, list[Entrant]] = {}
+    for entrant in entrants:
+        groups.setdefault(hardware_units(entrant.cell), []).append(entrant)
+    return list(groups.values())
+
+
+def _line_up(found: _Field, group: Sequence[Entrant]) -> None:
+    """Split a group into races of cells that may be compared, and hold all contests of each."""
+    if found.goal.equal_hardware and hardware_units(group[0].cell) is None:
+        found.alone += [(entrant, "its hardware is not known") for entrant in group]
+        return
+    classes: list[list[Entrant]] = []
+    for entrant in group:
+        fitting = next((each for each in classes if refusal_of(_pair(each[0], entrant)) is None), None)
+        if fitting is None:
+            classes.append([entrant])
+        else:
+            fitting.append(entrant)
+    for members in classes:
+        if len(members) > 1:
+            found.races.append(_race(found.goal, members))
+        else:
+            found.alone.append((members[0], _why_alone(found.goal, members[0], group)))
+
+
+def _race(goal: Goal, members: Sequence[Entrant]) -> Race:
+    pairs = combinations(members, 2)
+    contests = [hold_contest(*pair, goal.stat, same=same_configuration(_pair(*pair))) for pair in pairs]
+    return Race(members, goal.higher, contests)
+
+
+def _why_alone(goal: Goal, entrant: Entrant, group: Sequence[Entrant]) -> str:
+    others = [each for each in group if each is not entrant]
+    if others:
+        return refusal_of(_pair(others[0], entrant)) or ""
+    return "no other cell on as much hardware has a value" if goal.equal_hardware else "no other cell has a value"
+
+
+def _pair(one: Entrant, other: Entrant) -> Pair:
+    """Two cells that may differ in mode and precision, and in nothing else."""
+    return Pair("baseline", Side(one.cell), Side(other.cell))
+
+
+def _rows(found: _Field, cells: Sequence[CellContent]) -> Iterator[Row]:
+    """A row for each cell, in the order of the cells."""
+    rows: dict[int, Row] = {}
+    for number, race in enumerate(found.races, 1):
+        for standing in standings(race):
+            told = {"race": number, "value": standing.entrant.value, **as_row(standing)}
+            rows[id(standing.entrant.cell)] = told
+    for entrant, why in found.alone:
+        launches = len(entrant.by_repeat)
+        rows[id(entrant.cell)] = {
+            "value": entrant.value, "place": "not compared", "launches": launches, "note": why,
+        }  # fmt: skip
+    for cell, why in found.out:
+        rows[id(cell)] = {"place": "out", "note": why}
+    for cell in cells:
+        known = {key: tidy(value) if isinstance(value, float) else value for key, value in rows[id(cell)].items()}
+        yield {**dict.fromkeys(COLUMNS), **_names(found, cell), **known}
+
+
+def _names(found: _Field, cell: CellContent) -> Row:
+    goal, units = found.goal, hardware_units(cell)
+    point = next((each for each in cell["points"] if each["point"] == found.index), None)
+    states = {cell["state"], point["state"]} if point else {cell["state"]}
+    return {
+        "workload": cell["workload"],
+        "concurrency": found.load,
+        "objective": goal.objective,
+        "metric": goal.metric,
+        "stat": goal.stat,
+        "hardware": f"{units[0]} {units[1]}" if units else None,
+        "mode": cell["mode"],
+        "dtype": cell["dtype"],
+        "state": "suspect" if cell["state"] == "valid" and "suspect" in states else cell["state"],
+        "unit": unit_of(goal, cell),
+    }

@@ -1,0 +1,303 @@
+"""Which cells may be the best: each place, ties, cycles, unequal hardware, refusals, and that luck makes no winner."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_results import Sample, write_sample
+
+from pdkv.analysing.objective_places import Outcome, read_outcomes
+from pdkv.analysing.objective_races import (
+    CYCLE,
+    SAME,
+    Entrant,
+    Race,
+    Standing,
+    decide_contests,
+    hold_contest,
+    standings,
+    winner_of,
+)
+from pdkv.analysing.objectives import COLUMNS, objective_rows, rank_objectives
+from pdkv.artifacts import read_json
+
+NONE = frozenset[tuple[str, str]]()
+GPUS = Sample(
+    modes=("default", "unchunked", "2x", "1p1d"), launches=5, requests=120, gpu=True, failed=NONE, suspect=NONE
+)
+
+
+def entrant(name: str, values: Sequence[float], first: int = 1, weakness: str | None = None) -> Entrant:
+    by_repeat = dict(enumerate(values, first))
+    return Entrant({"mode": name, "dtype": "x"}, float(np.mean(values)), by_repeat, weakness)
+
+
+def race(
+    *entrants: Entrant, higher: bool = False, stat: str = "mean", same: Sequence[tuple[int, int]] = ()
+) -> dict[str, Standing]:
+    pairs = [
+        hold_contest(entrants[i], entrants[j], stat, same=(i, j) in same)
+        for i, j in combinations(range(len(entrants)), 2)
+    ]
+    decide_contests(pairs, 0.02)
+    found = standings(Race(entrants, higher, pairs))
+    return {str(each.entrant.cell["mode"]): each for each in found}
+
+
+def places(found: Mapping[str, Standing]) -> dict[str, str]:
+    return {name: standing.place for name, standing in found.items()}
+
+
+CLEAR = (1.00, 1.01, 0.99, 1.00)
+FAR = (1.50, 1.52, 1.49, 1.51)
+WILD = (0.90, 1.10, 1.00, 1.20)
+
+
+class TestPlaces:
+    def test_one_that_beats_all_others_is_best_and_shown_by_its_nearest_rival(self) -> None:
+        found = race(entrant("a", CLEAR), entrant("b", FAR), entrant("c", [3 * value for value in CLEAR]))
+        assert places(found) == {"a": "best", "b": "worse", "c": "worse"}
+        best = found["a"]
+        assert best.against and best.against.cell["mode"] == "b"
+        assert best.ratio == pytest.approx(1 / 1.505, rel=0.01)
+        assert best.interval and best.interval[0] < best.ratio < best.interval[1] < 1
+
+    def test_what_is_put_aside_is_shown_against_the_leader(self) -> None:
+        worse = race(entrant("a", CLEAR), entrant("b", FAR))["b"]
+        assert worse.against and worse.against.cell["mode"] == "a"
+        assert worse.ratio == pytest.approx(1.505, rel=0.01)
+        assert worse.interval and 1 < worse.interval[0] < worse.ratio < worse.interval[1]
+
+    def test_where_more_is_better_the_higher_one_wins(self) -> None:
+        assert places(race(entrant("a", CLEAR), entrant("b", FAR), higher=True)) == {"a": "worse", "b": "best"}
+
+    def test_those_that_are_all_equivalent_are_equally_good(self) -> None:
+        found = race(entrant("a", CLEAR), entrant("b", [1.001 * v for v in CLEAR]), entrant("c", FAR))
+        assert places(found) == {"a": "equally good", "b": "equally good", "c": "worse"}
+
+    def test_an_open_pair_leaves_it_open_and_says_how_many_repeats_more(self) -> None:
+        found = race(entrant("a", CLEAR), entrant("b", WILD), entrant("c", [4 * v for v in CLEAR]))
+        assert places(found) == {"a": "cannot tell", "b": "cannot tell", "c": "worse"}
+        assert found["b"].more.lstrip(">").isdecimal()
+
+    def test_the_better_looking_of_an_open_pair_is_not_called_best(self) -> None:
+        looks = race(entrant("a", (0.90, 0.99, 0.91)), entrant("b", (1.0, 1.0, 1.0)))
+        assert set(places(looks).values()) == {"cannot tell"}
+
+    def test_exact_ties_without_any_spread_are_equally_good(self) -> None:
+        assert set(places(race(entrant("a", (5.0,) * 3), entrant("b", (5.0,) * 3))).values()) == {"equally good"}
+
+    def test_a_difference_without_any_spread_decides(self) -> None:
+        assert places(race(entrant("a", (5.0,) * 3), entrant("b", (10.0,) * 3))) == {"a": "best", "b": "worse"}
+
+    @pytest.mark.parametrize("launches", [1, 2])
+    def test_few_launches_decide_nothing_however_large_the_difference(self, launches: int) -> None:
+        found = race(entrant("a", (1.0,) * launches), entrant("b", (9.0,) * launches))
+        assert set(places(found).values()) == {"not decided"}
+        assert {each.more for each in found.values()} == {str(3 - launches)}
+        assert all(each.ratio is None and each.interval is None for each in found.values())
+
+    def test_one_launch_of_one_configuration_under_two_names_is_no_verdict(self) -> None:
+        found = race(entrant("a", (1.0,)), entrant("b", (1.0,)), entrant("c", (2.0,)), same=[(0, 1)])
+        assert set(places(found).values()) == {"not decided"}
+        assert set(places(race(entrant("a", (1.0,)), entrant("b", (1.0,)), same=[(0, 1)])).values()) == {"not decided"}
+
+    def test_a_p99_needs_five_launches_and_enough_values(self) -> None:
+        four = race(entrant("a", CLEAR), entrant("b", FAR), stat="p99")
+        assert set(places(four).values()) == {"not decided"}
+        assert {each.more for each in four.values()} == {"1"}
+        five = race(entrant("a", (*CLEAR, 1.0)), entrant("b", (*FAR, 1.5)), stat="p99")
+        assert places(five) == {"a": "best", "b": "worse"}
+        weak = race(entrant("a", (*CLEAR, 1.0), weakness="40 values"), entrant("b", (*FAR, 1.5)), stat="p99")
+        assert {(each.place, each.note, each.more) for each in weak.values()} == {("not decided", "40 values", "")}
+
+    def test_a_cell_with_too_few_launches_keeps_another_from_being_best(self) -> None:
+        found = race(entrant("a", CLEAR), entrant("b", FAR), entrant("c", (1.2,)))
+        assert places(found) == {"a": "cannot tell", "b": "worse", "c": "cannot tell"}
+        assert found["c"].more == "2"
+
+    def test_a_value_of_zero_has_no_ratio(self) -> None:
+        found = race(entrant("a", (0.0, 0.0, 0.0)), entrant("b", (1.0, 1.0, 1.0)))
+        assert {(each.place, each.note) for each in found.values()} == {("not decided", "a value is 0")}
+
+
+class TestSameConfiguration:
+    def test_what_ran_the_same_thing_is_equally_good_without_a_test(self) -> None:
+        found = race(entrant("a", CLEAR), entrant("b", WILD), entrant("c", [4 * v for v in CLEAR]), same=[(0, 1)])
+        assert places(found) == {"a": "equally good", "b": "equally good", "c": "worse"}
+        assert found["b"].note == SAME
+
+    def test_it_stands_or_falls_together(self) -> None:
+        twins = race(entrant("a", FAR), entrant("b", (1.5, 0.9, 2.0, 1.1)), entrant("c", CLEAR), same=[(0, 1)])
+        assert places(twins) == {"a": "cannot tell", "b": "cannot tell", "c": "cannot tell"}
+
+
+def test_a_cycle_of_three_names_no_best() -> None:
+    """Pairs have different repeats in common: each is shown better than the next."""
+    a = Entrant({"mode": "a", "dtype": "x"}, 1.0, {1: 1.0, 2: 1.0, 3: 1.0, 7: 2.0, 8: 2.0, 9: 2.0})
+    b = Entrant({"mode": "b", "dtype": "x"}, 1.0, {1: 2.0, 2: 2.0, 3: 2.0, 4: 1.0, 5: 1.0, 6: 1.0})
+    c = Entrant({"mode": "c", "dtype": "x"}, 1.0, {4: 2.0, 5: 2.0, 6: 2.0, 7: 1.0, 8: 1.0, 9: 1.0})
+    found = race(a, b, c)
+    assert {(each.place, each.note, each.against) for each in found.values()} == {("cannot tell", CYCLE, None)}
+
+
+def test_among_equal_cells_luck_makes_a_winner_in_at_most_one_family_of_twenty() -> None:
+    """Six equal cells at two loads: thirty pairs. A wrong verdict anywhere counts, whatever became of it."""
+    rng = np.random.default_rng(5)
+    wrong = 0
+    studies = 600
+    for _ in range(studies):
+        races = []
+        for _ in range(2):
+            cells = [entrant(str(i), np.exp(rng.normal(0, 0.03, 3)).tolist()) for i in range(6)]
+            pairs = [hold_contest(*pair, "mean", same=False) for pair in combinations(cells, 2)]
+            races.append(Race(cells, False, pairs))
+        decide_contests([pair for each in races for pair in each.contests], 0.02)
+        said = {standing.place for each in races for standing in standings(each)}
+        wrong += bool(said & {"best", "worse"})
+        decided = any(winner_of(each, pair) for each in races for pair in each.contests)
+        assert decided or not said & {"best", "worse"}
+    assert wrong / studies < 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5
+
+
+# ---- from stored cells ---------------------------------------------------------------------------------------------
+
+
+def cells_of(tmp_path: Path, sample: Sample) -> list[dict[str, Any]]:
+    return [read_json(path, "cell/1") for path in write_sample(tmp_path, sample)]
+
+
+def of(rows: Sequence[dict[str, Any]], **wanted: str) -> list[dict[str, Any]]:
+    found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    assert found, wanted
+    return found
+
+
+@pytest.fixture(scope="module")
+def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return cells_of(tmp_path_factory.mktemp("gpus"), GPUS)
+
+
+class TestCells:
+    def test_latency_is_a_race_on_equal_hardware_only(self, on_gpus: list[dict[str, Any]]) -> None:
+        rows = objective_rows(on_gpus)
+        for objective in ("first token", "tail"):
+            for row in of(rows, objective=objective):
+                assert row["against_mode"] in (
+                    ("default", "unchunked") if row["hardware"] == "1 GPU" else ("2x", "1p1d")
+                )
+        pd = of(rows, objective="first token", mode="1p1d", dtype="fp16")
+        assert [(row["hardware"], row["place"], row["against_mode"]) for row in pd] == [("2 GPU", "worse", "2x")]
+
+    def test_per_gpu_and_per_token_cells_on_different_hardware_meet(self, on_gpus: list[dict[str, Any]]) -> None:
+        rows = objective_rows(on_gpus)
+        for objective in ("throughput", "capacity", "energy"):
+            assert {row["race"] for row in of(rows, objective=objective)} == {1}
+        capacity = {(row["mode"], row["dtype"]): row for row in of(rows, objective="capacity")}
+        assert capacity["default", "fp8"]["value"] == 93184
+        assert capacity["1p1d", "fp8"]["value"] == 46592  # the prefill GPU's memory is paid for too
+        assert capacity["1p1d", "fp8"]["place"] == "worse"
+        assert capacity["default", "fp8"]["unit"] == "tokens/GPU"
+        assert {row["concurrency"] for row in capacity.values()} == {""}
+
+    def test_energy_is_that_of_all_gpus_over_all_output_tokens(self, on_gpus: list[dict[str, Any]]) -> None:
+        rows = {row["mode"]: row for row in of(objective_rows(on_gpus), objective="energy", dtype="fp16")}
+        assert rows["default"]["value"] == pytest.approx(1234 / (120 * 16))
+        assert rows["1p1d"]["value"] == pytest.approx(2 * 1234 / (120 * 16))
+        assert rows["1p1d"]["unit"] == "J/token"
+
+    def test_energy_that_one_gpu_does_not_tell_is_not_known(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, GPUS)
+        for cell in cells:
+            if cell["mode"] == "1p1d":
+                for trial in cell["trials"]:
+                    trial["trace"]["devices"][-1]["energy_j"] = None
+        rows = of(objective_rows(cells), objective="energy", mode="1p1d")
+        assert {(row["place"], row["value"], row["note"]) for row in rows} == {("out", None, "no value")}
+
+    def test_without_power_readings_there_is_no_energy_at_all(self, tmp_path: Path) -> None:
+        assert not [row for row in objective_rows(cells_of(tmp_path, Sample())) if row["objective"] == "energy"]
+
+    def test_one_launch_recommends_nothing(self, tmp_path: Path) -> None:
+        rows = objective_rows(cells_of(tmp_path, Sample()))
+        assert {row["place"] for row in rows} == {"not decided", "out"}
+        assert all(row["value"] is not None for row in of(rows, place="not decided"))
+        (failed,) = of(rows, place="out", objective="capacity")
+        assert (failed["mode"], failed["dtype"], failed["state"]) == ("1p1d", "fp8", "failed")
+        assert failed["note"] == "failed at launch: decode-0 ended before it was ready"
+
+    def test_suspect_cells_take_part_and_are_marked(self, tmp_path: Path) -> None:
+        rows = objective_rows(cells_of(tmp_path, Sample(launches=3, failed=NONE)))
+        marked = {(row["mode"], row["dtype"]) for row in rows if row["state"] == "suspect"}
+        assert marked == {("chunked", "fp8")}
+        assert {row["place"] for row in of(rows, state="suspect", objective="first token")} <= {"worse", "cannot tell"}
+
+    def test_cells_of_another_environment_are_not_set_against_the_rest(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, Sample(launches=3, failed=NONE, suspect=NONE))
+        cells[-1]["environment"]["engine"]["vllm"] = "0.33.0"
+        rows = of(objective_rows(cells), objective="first token")
+        assert (rows[-1]["place"], rows[-1]["race"]) == ("not compared", None)
+        assert "engine.vllm: 0.32.0 / 0.33.0" in rows[-1]["note"]
+        assert {row["race"] for row in rows[:-1]} == {1}
+        assert ("1p1d", "fp8") not in {(row["against_mode"], row["against_dtype"]) for row in rows}
+
+    def test_two_of_the_other_environment_race_by_themselves(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, Sample(launches=3, failed=NONE, suspect=NONE))
+        for cell in cells[-2:]:
+            cell["environment"]["engine"]["vllm"] = "0.33.0"
+        rows = of(objective_rows(cells), objective="throughput")
+        assert [row["race"] for row in rows] == [1, 1, 1, 1, 2, 2]
+        assert {row["against_mode"] for row in rows[-2:]} == {"1p1d"}
+
+    def test_a_lone_cell_and_a_missing_load_level_say_why(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, Sample(launches=3, failed=NONE, suspect=NONE, concurrencies=(2, 4)))
+        cells[0]["points"] = cells[0]["points"][:1]
+        row = of(objective_rows(cells), objective="first token", concurrency="4", mode="default", dtype="fp16")[0]
+        assert (row["place"], row["note"]) == ("out", "not measured at this load")
+        alone = objective_rows(cells[1:2])
+        assert {(row["place"], row["note"]) for row in of(alone, objective="throughput")} == {
+            ("not compared", "no other cell has a value")
+        }
+
+    def test_a_lone_cell_on_its_amount_of_hardware_is_not_compared(self, tmp_path: Path) -> None:
+        cells = cells_of(
+            tmp_path, Sample(modes=("default", "1p1d"), dtypes=("fp16",), launches=3, gpu=True, failed=NONE)
+        )
+        rows = of(objective_rows(cells), objective="first token")
+        assert {(row["place"], row["note"]) for row in rows} == {
+            ("not compared", "no other cell on as much hardware has a value")
+        }
+
+    def test_servers_of_unknown_hardware_race_for_no_latency(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, Sample(launches=3, failed=NONE, suspect=NONE))
+        for cell in cells:
+            cell["config"]["mode"]["endpoint"] = "http://127.0.0.1:1"
+        rows = objective_rows(cells)
+        assert {(row["place"], row["note"]) for row in of(rows, objective="first token")} == {
+            ("not compared", "its hardware is not known")
+        }
+        assert not [row for row in rows if row["objective"] in ("throughput", "capacity")]
+
+
+class TestFile:
+    def outcomes(self, tmp_path: Path, sample: Sample) -> list[Outcome]:
+        cells = write_sample(tmp_path, sample)
+        rank_objectives(cells, tmp_path / "objectives.csv")
+        return read_outcomes(tmp_path / "objectives.csv")
+
+    def test_it_is_read_as_it_was_written(self, tmp_path: Path) -> None:
+        found = self.outcomes(tmp_path, GPUS)
+        assert (tmp_path / "objectives.csv").read_text(encoding="utf-8").split("\n")[0] == ",".join(COLUMNS)
+        two = next(each for each in found if each.objective == "first token" and each.hardware == "2 GPU")
+        assert {cell.name for cell in two.left} == {"2x/fp16", "2x/fp8"}
+        assert {cell.name for cell in two.worse} == {"1p1d/fp16", "1p1d/fp8"}
+        assert all(cell.interval and cell.interval[0] > 1 and cell.against.startswith("2x") for cell in two.worse)
+        assert next(each for each in found if each.objective == "capacity").hardware == ""
+
+    def test_each_failed_cell_stands_by_itself(self, tmp_path: Path) -> None:
+        found = [each for each in self.outcomes(tmp_path, Sample()) if each.objective == "first token"]
+        assert [(each.place, len(each.cells)) for each in found] == [("not decided", 5), ("out", 1)]
+        assert found[0].left == [] and found[0].more_repeats == "2"
