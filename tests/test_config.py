@@ -111,6 +111,15 @@ def message(tmp_path: Path, text: str | bytes) -> str:
         (STUDY + "engine: vllm\n", ["engine.kind", "found vllm", "auto, cpu, cuda"]),
         (STUDY + "engine: {python: a, command: b}\n", ["engine", "more than one engine"]),
         (STUDY + "report: {baseline: {mode: defalt}}\n", ["report.baseline.mode", "found defalt"]),
+        (STUDY + "slo: {}\n", ["study.yaml:6", "slo: names no limit", "at least one of ttft_ms"]),
+        (STUDY + "slo: {target_share: 0.5}\n", ["slo: names no limit"]),
+        (STUDY + "slo: 500\n", ["study.yaml:6", "slo: found 500", "{ttft_ms: 500, tpot_ms: 50}"]),
+        (STUDY + "slo: {ttft: 500}\n", ["slo.ttft: unknown key", "did you mean ttft_ms?"]),
+        (STUDY + "slo: {tpot_ms: 0}\n", ["slo.tpot_ms: found 0", "milliseconds, above 0"]),
+        (STUDY + "slo: {e2el_ms: '500'}\n", ["slo.e2el_ms: found 500: not a number"]),
+        (STUDY + "slo: {e2el_ms: .inf}\n", ["slo.e2el_ms: found .inf"]),
+        (STUDY + "slo: {ttft_ms: 5, target_share: 90}\n", ["slo.target_share: found 90", "above 0 and up to 1"]),
+        (STUDY + "slo: {ttft_ms: 5, target_share: 0}\n", ["slo.target_share: found 0"]),
     ],
 )
 def test_wrong_config_is_one_message(tmp_path, text, parts):
@@ -195,3 +204,17 @@ def test_overrides_replace_keys_as_on_the_command_line(tmp_path):
 @pytest.mark.parametrize("name", ["config", "article", "smoke"])
 def test_shipped_studies_are_valid(name):
     assert load_study(ROOT / "config" / f"{name}.yaml").trials()
+
+
+def test_service_levels_are_no_part_of_a_trial(tmp_path: Path) -> None:
+    """They are asked of what was measured: changing them must measure nothing again."""
+    without, with_levels = load(tmp_path, STUDY), load(tmp_path, STUDY + "slo: {ttft_ms: 500, tpot_ms: 50}\n")
+    assert without.slo is None
+    assert with_levels.slo is not None
+    assert with_levels.slo.model_dump() == {"ttft_ms": 500, "tpot_ms": 50, "e2el_ms": None, "target_share": 0.9}
+    assert [t.to_slice() for t in without.trials()] == [t.to_slice() for t in with_levels.trials()]
+
+
+def test_all_requests_may_be_asked_to_meet(tmp_path: Path) -> None:
+    slo = load(tmp_path, STUDY + "slo: {e2el_ms: 1.5, target_share: 1}\n").slo
+    assert slo is not None and (slo.e2el_ms, slo.target_share) == (1.5, 1)

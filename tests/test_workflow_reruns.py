@@ -172,6 +172,20 @@ def test_one_more_repeat_measures_only_the_new_one(workspace: Workspace) -> None
     assert due["summarize_cell"] == 2
 
 
+def test_other_service_levels_measure_and_read_nothing_again(workspace: Workspace) -> None:
+    """They are asked of what was read: only the cells' summaries and what lies behind them are made again."""
+    behind = {"summarize_cell", *STUDY_RULES}
+    workspace.write_study(STUDY + "slo: {ttft_ms: 500}\n")
+    assert {rule for rule in workspace.due() if " " not in rule} == behind
+    workspace.run()
+    summary = (workspace.folder / "results/summary.csv").read_text(encoding="utf-8")
+    assert "w,mine,fp16,2,goodput,value," in summary
+    workspace.write_study("slo: {target_share: 0.90, ttft_ms: 500.0}\n" + STUDY)
+    assert workspace.due() == Counter(), "spelt otherwise"
+    workspace.write_study(STUDY + "slo: {ttft_ms: 400}\n")
+    assert {rule for rule in workspace.due() if " " not in rule} == behind
+
+
 RESPELT = f"""\
 # The same study, with its keys in another order.
 repeats: 1.0

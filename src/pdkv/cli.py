@@ -140,8 +140,9 @@ def _trace_devices(arguments: argparse.Namespace) -> None:
 
 def _summarize_cell(arguments: argparse.Namespace) -> None:
     from pdkv.analysing.cell_summary import summarize_cell
+    from pdkv.analysing.service_levels import ServiceLevels
 
-    summarize_cell(arguments.trials, arguments.output)
+    summarize_cell(arguments.trials, arguments.output, ServiceLevels.from_json(arguments.slo))
 
 
 def _aggregate(arguments: argparse.Namespace) -> None:
@@ -311,6 +312,7 @@ def _add_result_verbs(verbs: Any) -> None:
     cell = _add_verb(verbs, "summarize-cell", _summarize_cell, "the launches of a cell together")
     cell.add_argument("output", type=Path, help="cell.json")
     cell.add_argument("--trials", type=Path, nargs="+", required=True, help="folders of its launches")
+    cell.add_argument("--slo", default="", metavar="JSON", help="service levels that goodput is counted by")
     everything = _add_verb(verbs, "aggregate", _aggregate, "one row for each number of the study")
     _add_cells(everything, "--parquet", "--csv")
     compare = _add_verb(verbs, "compare", _compare, "effects between cells, with intervals and verdicts")

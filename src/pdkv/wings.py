@@ -92,6 +92,7 @@ ANALYSING: Floors = {
         "scrapes",
         "server_log",
         "server_totals",
+        "service_levels",
         "stats",
         "throughput",
         "typefaces",

@@ -89,6 +89,11 @@ def all_trials(pattern):
     ]
 
 
+def service_levels():
+    """What counts as good service, where the study says it. No trial knows of it: it is asked of what was measured."""
+    return json.dumps(study.slo.model_dump(), sort_keys=True) if study.slo else ""
+
+
 def figures():
     """Every figure of the study, with what Snakemake's own report says about it."""
     return [

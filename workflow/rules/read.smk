@@ -104,5 +104,6 @@ rule summarize_cell:
     params:
         source=digest("cell_summary"),
         trials=launches(f"{CELL}/r{{repeat}}"),
+        slo=service_levels(),
     shell:
-        "pdkv summarize-cell {output:q} --trials {params.trials:q} 2> {log:q}"
+        "pdkv summarize-cell {output:q} --trials {params.trials:q} --slo={params.slo:q} 2> {log:q}"

@@ -1,8 +1,8 @@
 """All numbers of a study in one long table: results/summary.csv and results/summary.parquet.
 
 One row per workload, mode, dtype, load level, metric and statistic. What is not known has no row: an empty cell would
-be read as 0 by some program down the line. Latencies are in ms, throughput in tok/s and req/s, and
-in tok/s/GPU (without GPUs: tok/s/core).
+be read as 0 by some program down the line. Latencies are in ms, throughput in tok/s and req/s, and per device in
+tok/s/GPU and req/s/GPU (without GPUs: per core).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from pdkv.analysing.csv_table import tidy, to_csv
-from pdkv.analysing.hardware_units import PER_DEVICE, hardware_units, throughput_per_device
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, PER_DEVICE, hardware_units, throughput_per_device
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
+from pdkv.analysing.service_levels import GOODPUT, SHARE
 from pdkv.analysing.stats import STATS
 from pdkv.artifacts import read_json, write_parquet, write_text
 
@@ -39,7 +40,7 @@ def summary_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
     """The rows of one cell. Failed and invalid launches are in none of them."""
     identity = {key: cell[key] for key in ("workload", "mode", "dtype")}
     for point in cell["points"]:
-        for row in (*_point_rows(point["metrics"]), *_per_device_rows(cell, point["metrics"]["output_throughput"])):
+        for row in (*_point_rows(point["metrics"]), *_per_device_rows(cell, point["metrics"])):
             yield {**identity, "concurrency": load_label(point), **row}
     for row in (*_capacity_rows(cell), *_stage_rows(cell)):
         yield {**identity, "concurrency": "", **row}
@@ -58,9 +59,9 @@ def _point_rows(metrics: Mapping[str, Any]) -> Iterator[Row]:
         for stat in STATS:
             if found[stat] is not None:
                 yield {"metric": metric, "stat": stat, "value": tidy(found[stat] * 1e3), "unit": "ms", "n": found["n"]}
-    for metric in THROUGHPUTS:
-        found = metrics[metric]
-        if found["value"] is not None:
+    for metric in (*THROUGHPUTS, GOODPUT, SHARE):
+        found = metrics.get(metric)
+        if found and found["value"] is not None:
             yield {
                 "metric": metric,
                 "stat": "value",
@@ -70,11 +71,14 @@ def _point_rows(metrics: Mapping[str, Any]) -> Iterator[Row]:
             }
 
 
-def _per_device_rows(cell: Mapping[str, Any], throughput: Mapping[str, Any]) -> Iterator[Row]:
-    value, units = throughput_per_device(cell, throughput["value"]), hardware_units(cell)
-    if value is not None and units is not None:
-        unit = f"{throughput['unit']}/{units[1]}"
-        yield {"metric": PER_DEVICE, "stat": "value", "value": tidy(value), "unit": unit, "n": throughput["n"]}
+def _per_device_rows(cell: Mapping[str, Any], metrics: Mapping[str, Any]) -> Iterator[Row]:
+    units = hardware_units(cell)
+    for metric, total in ((PER_DEVICE, "output_throughput"), (GOODPUT_PER_DEVICE, GOODPUT)):
+        found = metrics.get(total)
+        value = throughput_per_device(cell, found["value"]) if found else None
+        if found and value is not None and units is not None:
+            unit = f"{found['unit']}/{units[1]}"
+            yield {"metric": metric, "stat": "value", "value": tidy(value), "unit": unit, "n": found["n"]}
 
 
 def _capacity_rows(cell: Mapping[str, Any]) -> Iterator[Row]:

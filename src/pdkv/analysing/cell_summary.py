@@ -16,6 +16,7 @@ from pdkv.analysing.comparability import differing_facts, environment_facts
 from pdkv.analysing.metrics import THROUGHPUTS, latency_metrics
 from pdkv.analysing.point_requests import PointRequests, requests_of_point
 from pdkv.analysing.server_totals import combine_server_counters
+from pdkv.analysing.service_levels import ServiceLevels, pool_service_metrics, service_metrics
 from pdkv.artifacts import read_json, read_parquet, write_json
 
 _STAGES = ("launch", "warmup", "load", "shutdown")
@@ -89,16 +90,16 @@ class Launch:
         return "; ".join(f"{check['name']}: {check['evidence']}" for check in bad) or None
 
 
-def summarize_cell(trials: Sequence[Path], output: Path) -> None:
-    """Write cell.json out of the folders of a cell's launches."""
-    write_json(output, "cell/1", describe_cell([Launch.read(folder) for folder in trials]))
+def summarize_cell(trials: Sequence[Path], output: Path, levels: ServiceLevels | None = None) -> None:
+    """Write cell.json out of the folders of a cell's launches; with service levels, goodput is in it."""
+    write_json(output, "cell/1", describe_cell([Launch.read(folder) for folder in trials], levels))
 
 
-def describe_cell(launches: Sequence[Launch]) -> dict[str, Any]:
+def describe_cell(launches: Sequence[Launch], levels: ServiceLevels | None = None) -> dict[str, Any]:
     """The content of cell.json."""
     first = launches[0].plan
     config = {key: value for key, value in first["trial"].items() if key != "repeat"}
-    points = [_describe_point(point, launches) for point in first["points"]]
+    points = [_describe_point(point, launches, levels) for point in first["points"]]
     checks = [_check_same_environment(launches)]
     mode, dtype = config["mode"]["id"], config["dtype"]["id"]
     return {
@@ -113,6 +114,7 @@ def describe_cell(launches: Sequence[Launch]) -> dict[str, Any]:
         "points": [point for point in points if point is not None],
         "environment": _environment(launches),
         "config": config,
+        "slo": levels.as_json() if levels else None,
         "checks": [check.as_json() for check in checks],
     }
 
@@ -145,21 +147,24 @@ def _describe_trial(launch: Launch) -> dict[str, Any]:
     }
 
 
-def _describe_point(planned: Mapping[str, Any], launches: Sequence[Launch]) -> dict[str, Any] | None:
+def _describe_point(
+    planned: Mapping[str, Any], launches: Sequence[Launch], levels: ServiceLevels | None
+) -> dict[str, Any] | None:
     index = planned["point"]
     if not any(launch.point(index) for launch in launches):
         return None
     reasons = {launch.repeat: launch.why_excluded(index) for launch in launches}
     used = [launch for launch in launches if reasons[launch.repeat] is None]
     facts = [point for launch in used if (point := launch.point(index)) is not None]
+    metrics, per_launch = _pool([_requests(launch, index) for launch in used], facts, levels)
     return {
         **{key: planned[key] for key in ("point", "arrival", "concurrency", "rate")},
         "launches": len(used),
         "repeats": [launch.repeat for launch in used],
         "excluded": [{"repeat": repeat, "reason": reason} for repeat, reason in reasons.items() if reason],
         "state": _point_state(used, facts),
-        "metrics": _pool(used, facts, index),
-        "per_launch": [point["metrics"] for point in facts],
+        "metrics": metrics,
+        "per_launch": per_launch,
         "requests": {
             key: sum(point["requests"][key] for point in facts) for key in (facts[0]["requests"] if facts else ())
         },
@@ -168,14 +173,21 @@ def _describe_point(planned: Mapping[str, Any], launches: Sequence[Launch]) -> d
     }
 
 
-def _pool(used: Sequence[Launch], facts: Sequence[Mapping[str, Any]], index: int) -> dict[str, Any]:
-    requests = [_requests(launch, index) for launch in used]
+def _pool(
+    requests: Sequence[PointRequests], facts: Sequence[Mapping[str, Any]], levels: ServiceLevels | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(metrics of all launches together, metrics of each)."""
     pooled = latency_metrics(requests)
     for name, unit in THROUGHPUTS.items():
         found = [point["metrics"][name] for point in facts if point["metrics"][name]["value"] is not None]
         n = sum(metric["n"] for metric in found)
         pooled[name] = {"unit": unit, "n": n, "value": _mean([metric["value"] for metric in found])}
-    return pooled
+    per_launch = [dict(point["metrics"]) for point in facts]
+    if levels is not None:
+        for launch, measured in zip(per_launch, requests, strict=True):
+            launch |= service_metrics(measured, launch["request_throughput"]["value"], levels)
+        pooled |= pool_service_metrics(per_launch)
+    return pooled, per_launch
 
 
 def _requests(launch: Launch, index: int) -> PointRequests:

@@ -1,11 +1,12 @@
 """The numbers of a cell that are compared: of one load level, or of the cell as a whole; in all and by launch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pdkv.analysing.aggregate import CAPACITIES, capacity_of
-from pdkv.analysing.hardware_units import PER_DEVICE, throughput_per_device
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, PER_DEVICE, throughput_per_device
 from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
+from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.stats import supports_quantile
 
 LATENCY_STATS = ("mean", "median", "p90", "p99")
@@ -13,12 +14,20 @@ QUANTITIES = (
     *((metric, stat) for metric in LATENCIES for stat in LATENCY_STATS),
     *((metric, "value") for metric in (*THROUGHPUTS, PER_DEVICE)),
 )
+SERVICE_QUANTITIES = ((GOODPUT, "value"), (GOODPUT_PER_DEVICE, "value"))
 CAPACITY_QUANTITIES = tuple((metric, "value") for metric in CAPACITIES)
 
 _QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 _RAN = ("valid", "suspect")
+_OF_A_DEVICE = {PER_DEVICE: "output_throughput", GOODPUT_PER_DEVICE: GOODPUT}
 
 ByRepeat = dict[int, float]
+
+
+def quantities_at_a_load(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """(metric, stat) of what is compared between cells at a load level; goodput only where it means the same in all."""
+    levels = [cell.get("slo") for cell in cells]
+    return QUANTITIES + SERVICE_QUANTITIES if levels[0] and levels.count(levels[0]) == len(levels) else QUANTITIES
 
 
 class Numbers(Protocol):
@@ -59,8 +68,8 @@ class PointNumbers:
         return None if carried else f"{fewest} values in a launch cannot carry a {stat}"
 
     def _number(self, metrics: Mapping[str, Mapping[str, Any]], metric: str, stat: str) -> float | None:
-        if metric == PER_DEVICE:
-            return throughput_per_device(self._cell, metrics["output_throughput"][stat])
+        if metric in _OF_A_DEVICE:
+            return throughput_per_device(self._cell, metrics[_OF_A_DEVICE[metric]][stat])
         value: float | None = metrics[metric][stat]
         return None if value is None else value * (1e3 if metric in LATENCIES else 1.0)
 

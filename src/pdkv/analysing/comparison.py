@@ -12,11 +12,11 @@ from typing import Any
 from pdkv.analysing.cell_pairs import Pair, Side, pair_cells, refusal_of, same_configuration
 from pdkv.analysing.compared_numbers import (
     CAPACITY_QUANTITIES,
-    QUANTITIES,
     ByRepeat,
     CapacityNumbers,
     Numbers,
     PointNumbers,
+    quantities_at_a_load,
 )
 from pdkv.analysing.csv_table import tidy, to_csv
 from pdkv.analysing.load_level import load_label
@@ -55,7 +55,7 @@ def comparison_rows(cells: Sequence[Mapping[str, Any]], mode: str, dtype: str, m
         for index, planned in enumerate(pair.side.cell["config"]["workload"]["points"]):
             level = {cell: numbers for (cell, point), numbers in points.items() if point == index}
             why = refusal or _why_not_measured(pair, index)
-            comparisons += _compare_at(load_label(planned), pair, QUANTITIES, level, why)
+            comparisons += _compare_at(load_label(planned), pair, quantities_at_a_load(pair.cells), level, why)
         comparisons += _compare_at("", pair, CAPACITY_QUANTITIES, capacities, refusal)
     decide_families(comparisons, margin)
     return [comparison.finished() for comparison in comparisons]
@@ -126,6 +126,8 @@ def _set_ratio(comparison: Comparison, pair: Pair, numbers: NumbersOf) -> None:
     usable = [ratio for ratio in ratios if ratio]
     complete = bool(ratios) and len(usable) == len(ratios)
     row["ratio"] = tidy(geometric_mean(usable) if complete else row["value"] / row["base_value"])
+    if ratios and not complete:
+        comparison.notes.append("a launch has 0: no interval")
     weak = [why for cell in pair.cells if (why := numbers[id(cell)].weakness(row["metric"], row["stat"]))]
     comparison.notes += weak[:1]
     if len(ratios) < MIN_LAUNCHES:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 PER_DEVICE = "output_throughput_per_device"
+GOODPUT_PER_DEVICE = "goodput_per_device"
 
 
 def hardware_units(cell: Mapping[str, Any]) -> tuple[int, str] | None:
@@ -19,7 +20,7 @@ def hardware_units(cell: Mapping[str, Any]) -> tuple[int, str] | None:
     return None if endpoint or not cores else (int(cores), "core")
 
 
-def throughput_per_device(cell: Mapping[str, Any], output_tok_s: float | None) -> float | None:
-    """Output tokens per second and device; ``None`` where one of both is not known."""
+def throughput_per_device(cell: Mapping[str, Any], throughput: float | None) -> float | None:
+    """Tokens or requests per second and device; ``None`` where one of both is not known."""
     units = hardware_units(cell)
-    return None if units is None or output_tok_s is None else output_tok_s / units[0]
+    return None if units is None or throughput is None else throughput / units[0]

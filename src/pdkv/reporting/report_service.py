@@ -1,4 +1,4 @@
-"""Service levels and load: goodput, the highest load that meets them, where a cell is at its knee, where cells cross."""
+"""Service levels and load: goodput, the highest load that meets them, knees and crossovers."""
 
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Section

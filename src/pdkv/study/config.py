@@ -30,6 +30,7 @@ from pdkv.study.config_schema import (
     LimitsSection,
     ModeSection,
     ReportSection,
+    ServiceLevelSection,
     StudySection,
     WorkloadSection,
 )
@@ -42,7 +43,10 @@ MINIMUM_TOKEN_BUDGET = 2048
 
 @dataclass(frozen=True)
 class Study:
-    """All cells of a study and how often each is launched. ``report`` and ``study_hours`` never reach a trial."""
+    """All cells of a study and how often each is launched.
+
+    ``slo``, ``report`` and ``study_hours`` never reach a trial.
+    """
 
     model: Model
     engine: Engine
@@ -52,6 +56,7 @@ class Study:
     repeats: int
     seed: int
     limits: Limits
+    slo: ServiceLevelSection | None
     report: ReportSection
     baseline_mode: str
     baseline_dtype: str
@@ -136,6 +141,7 @@ def _resolve(section: StudySection, source: YamlSource) -> Study:
         repeats=section.repeats,
         seed=section.seed,
         limits=_limits(section.limits, section.load.ramp_interval_ms, section.load.warmup_rounds),
+        slo=section.slo,
         report=section.report,
         baseline_mode=_baseline("mode", section.report.baseline.mode, [m.id for m in modes], source),
         baseline_dtype=_baseline("dtype", section.report.baseline.dtype, [d.id for d in dtypes], source),

@@ -72,6 +72,7 @@ def _below(model: type[BaseModel] | None, key: str) -> tuple[type[BaseModel] | N
         "engine": config_schema.EngineSection,
         "load": config_schema.LoadSection,
         "limits": config_schema.LimitsSection,
+        "slo": config_schema.ServiceLevelSection,
         "report": config_schema.ReportSection,
         "baseline": config_schema.BaselineSection,
         "kv_connector": config_schema.KvConnectorSection,

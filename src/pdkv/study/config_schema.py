@@ -188,6 +188,21 @@ class LoadSection(_Section):
     warmup_rounds: Whole = Field(2, ge=1, le=100, description="a whole number of rounds, at least 1")
 
 
+class ServiceLevelSection(_Section):
+    """What counts as good service. It is asked of what was measured: it changes nothing that is measured."""
+
+    ttft_ms: Number | None = Field(None, gt=0, le=86_400_000, description="milliseconds, above 0")
+    tpot_ms: Number | None = Field(None, gt=0, le=86_400_000, description="milliseconds, above 0")
+    e2el_ms: Number | None = Field(None, gt=0, le=86_400_000, description="milliseconds, above 0")
+    target_share: Number = Field(0.9, gt=0, le=1, description="a share of the requests, above 0 and up to 1")
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> "ServiceLevelSection":
+        if self.ttft_ms is None and self.tpot_ms is None and self.e2el_ms is None:
+            raise ValueError("names no limit")
+        return self
+
+
 class BaselineSection(_Section):
     """The cell that the others are compared with."""
 
@@ -231,6 +246,9 @@ class StudySection(_Section):
         default_factory=lambda: LoadSection.model_validate({}), description="settings of the load"
     )
     limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}), description="time limits")
+    slo: ServiceLevelSection | None = Field(
+        None, description="at least one of ttft_ms, tpot_ms and e2el_ms, e.g. {ttft_ms: 500, tpot_ms: 50}"
+    )
     report: ReportSection = Field(
         default_factory=lambda: ReportSection.model_validate({}), description="settings of the report"
     )
