@@ -80,6 +80,8 @@ ANALYSING: Floors = {
         "checks",
         "comparability",
         "csv_table",
+        "device_energy",
+        "duty_cycle",
         "event_stream",
         "figure_names",
         "hardware_units",
@@ -102,6 +104,7 @@ ANALYSING: Floors = {
     3: (
         "launch_checks",
         "launch_facts",
+        "load_activity",
         "load_facts",
         "request_checks",
         "trace_checks",
@@ -149,6 +152,7 @@ ANALYSING: Floors = {
         "report_stages",
         "report_summary",
         "report_traces",
+        "stored_texts",
     ),
 }
 COMMAND_LINE: Floors = {6: ("cli", "__main__")}

@@ -73,8 +73,10 @@ def _check_lengths(requests: PointRequests) -> Check:
             return Check(name, "unknown", f"the server did not say how many {side} tokens it counted")
         differing = got != asked
         if differing.any():
-            wrong[side] = f"{int(differing.sum())} of {got.size} with other {side} lengths than asked (e.g. "
-            wrong[side] += f"{int(got[differing][0])} instead of {int(asked[differing][0])})"
+            wrong[side] = (
+                f"{int(differing.sum())} of {got.size} with other {side} lengths than asked (e.g. "
+                f"{int(got[differing][0])} instead of {int(asked[differing][0])})"
+            )
     if wrong:
         return Check(
             name, "failed", ", ".join(wrong.values()), "check max_model_len and that the server honours ignore_eos"

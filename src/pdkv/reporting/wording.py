@@ -1,5 +1,7 @@
 """The words of figures and reports by key, one file per language: ``templates/wording.{language}.toml``."""
 
+import re
+import string
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -7,6 +9,11 @@ from importlib.resources import files
 from typing import Any
 
 from pdkv.errors import UserError
+
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+_MARK = re.compile("[，。：；、（）“”…]")
+_CHINESE_OR_MARK = re.compile(f"{_CHINESE.pattern}|{_MARK.pattern}")
+_LATIN = re.compile("[A-Za-z0-9%+±`−-]")
 
 
 class Wording:
@@ -19,7 +26,7 @@ class Wording:
     def __call__(self, key: str, **values: object) -> str:
         """The text of ``key`` with ``{name}`` filled in. An unknown key is a fault of the program: KeyError."""
         text = self.texts[key]
-        return text.format(**values) if values else text
+        return fill_in(text, values, self.language) if values else text
 
     def has(self, key: str) -> bool:
         """Whether there is a text for ``key``."""
@@ -33,6 +40,31 @@ class Wording:
     def all_texts(self) -> list[str]:
         """Every text, to know which characters the fonts must have."""
         return list(self.texts.values())
+
+
+def fill_in(template: str, values: Mapping[str, object], language: str) -> str:
+    """``template`` with ``{name}`` filled in; in Chinese with a blank where a letter or digit meets a character."""
+    if language != "zh":
+        return template.format(**values)
+    told = ""
+    for fixed, name, form, _ in string.Formatter().parse(template):
+        told = _beside(told, fixed)
+        if name is not None:
+            told = _beside(told, format(values[name], form or ""))
+    return told
+
+
+def _beside(left: str, right: str) -> str:
+    """Both texts side by side: between Chinese no blank, between Chinese and anything else that is a word, one."""
+    before, after = left.rstrip(" "), right.lstrip(" ")
+    if not before or not after:
+        return left + right
+    one, other = before[-1], after[0]
+    if (_CHINESE.match(one) and _CHINESE_OR_MARK.match(other)) or (_MARK.match(one) or _MARK.match(other)):
+        return before + after
+    if (_CHINESE.match(one) and _LATIN.match(other)) or (_LATIN.match(one) and _CHINESE.match(other)):
+        return f"{before} {after}"
+    return left + right
 
 
 @cache
