@@ -191,6 +191,30 @@ def test_phases_join_the_devices_of_a_role() -> None:
     assert phases["prefill", "load", 0]["energy_j"] is None
 
 
+def test_rows_about_the_processes_of_a_gpu_are_no_samples_of_the_gpu() -> None:
+    gpu = device(util=constant(0.5), mem_bytes=constant(9e9))
+    processes = device(kind="gpu_process", util=constant(0.1), mem_bytes=constant(4e9))
+    result, alone = trace(gpu, processes), trace(gpu)
+    assert [each for each in result["devices"] if each["kind"] == "gpu"] == alone["devices"]
+    assert (result["resolution_s"], result["missing"]) == (alone["resolution_s"], alone["missing"])
+    assert result["checks"] == alone["checks"]
+
+
+def test_levels_take_the_window_and_the_tokens_of_the_load(tmp_path: Path) -> None:
+    write_json(tmp_path / "stages.json", "stages/1", STAGES)
+    throughput = {"unit": "tok/s", "n": 8, "value": 100.0}
+    window = {"start_s": 108.0, "end_s": 112.0}
+    points = [{"point": 0, "window": window, "metrics": {"output_throughput": throughput}}]
+    write_json(tmp_path / "metrics.json", "metrics/1", {"points": points})
+    table = pa.Table.from_pandas(device(util=constant(0.5), power_w=constant(50.0)), preserve_index=False)
+    write_parquet(tmp_path / "samples.parquet", table)
+    trace_devices(tmp_path)
+    with_tokens, without = read_json(tmp_path / "trace.json", "trace/1")["levels"]
+    assert (with_tokens["start_s"], with_tokens["end_s"], with_tokens["output_tokens"]) == (108.0, 112.0, 400)
+    assert with_tokens["energy_per_output_token"] == pytest.approx(0.5)
+    assert (without["full_load"], without["energy_per_output_token"]) == (False, None)
+
+
 def test_processes_of_a_role_add_up() -> None:
     processes = [device(f"pid:{n}", kind="process", source="psutil", util=constant(0.5)) for n in (1, 2, 3)]
     phases = [each for each in trace(*processes)["phases"] if each["stage"] == "load" and each["point"] is None]

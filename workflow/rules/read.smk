@@ -72,6 +72,8 @@ rule trace_devices:
     input:
         stages=f"{TRIAL}/stages.json",
         samples=f"{TRIAL}/samples.parquet",
+        # When the load was full and how many tokens came meanwhile.
+        metrics=f"{TRIAL}/metrics.json",
     output:
         trace=f"{TRIAL}/trace.parquet",
         summary=f"{TRIAL}/trace.json",

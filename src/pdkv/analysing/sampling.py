@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pdkv.analysing.stats import FloatArray
+
+# What is a device, rather than work that runs on one.
+HARDWARE = ("gpu", "core")
 FIELDS = ("util", "mem_util", "mem_bytes", "power_w", "energy_j", "sm_clock_mhz", "temp_c", "throttle")
 # Fewer changes than this do not show how often a counter is refreshed.
 _MIN_CHANGES = 4
@@ -22,7 +26,7 @@ _NOT_ON_DEVICE = "not available on this device: NVML gave no value"
 
 def sampler_resolution(frame: pd.DataFrame) -> float | None:
     """Median time between two samples of the same device, in seconds: what the sampler really kept."""
-    gaps = frame.sort_values("t_s", kind="stable").groupby("device")["t_s"].diff().dropna()
+    gaps = frame.sort_values("t_s", kind="stable").groupby(["device", "kind"])["t_s"].diff().dropna()
     return float(gaps.median()) if len(gaps) else None
 
 
@@ -33,24 +37,28 @@ def counter_resolution(frame: pd.DataFrame) -> float | None:
     """
     sampler = sampler_resolution(frame)
     found = []
-    for _, samples in frame[frame["kind"] != "process"].groupby("device"):
+    for _, samples in frame[frame["kind"].isin(HARDWARE)].groupby("device"):
         known = samples[samples["util"].notna()].sort_values("t_s", kind="stable")
-        values, times = known["util"].to_numpy(dtype=float), known["t_s"].to_numpy()
-        changes = times[1:][np.diff(values) != 0]
-        if sampler is None or len(changes) < _MIN_CHANGES:
-            continue
-        # Neighbouring periods may hold the same value, so that typical gaps are multiples: the short ones tell.
-        period = float(np.quantile(np.diff(changes), 0.2))
-        if period > _REPEATS * sampler:
+        period = update_period(known["t_s"].to_numpy(), known["util"].to_numpy(dtype=float))
+        if sampler is not None and period is not None and period > _REPEATS * sampler:
             found.append(period)
     return max(found, default=None)
+
+
+def update_period(times: FloatArray, values: FloatArray) -> float | None:
+    """Seconds after which a device's counter takes a new value; ``None`` where it changes too seldom to tell.
+
+    Neighbouring periods may hold the same value, so that typical gaps are multiples: the short ones tell.
+    """
+    changes = times[1:][np.diff(values) != 0]
+    return float(np.quantile(np.diff(changes), 0.2)) if len(changes) >= _MIN_CHANGES else None
 
 
 def missing_fields(frame: pd.DataFrame, reasons: bytes | str | None = None) -> list[dict[str, Any]]:
     """``{devices, fields, reason}`` for what devices never gave; processes are not asked for what a device has."""
     stated: dict[str, dict[str, str]] = json.loads(reasons) if reasons else {}
     absent: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for device, samples in frame[frame["kind"] != "process"].groupby("device", sort=True):
+    for device, samples in frame[frame["kind"].isin(HARDWARE)].groupby("device", sort=True):
         usual = _NOT_ON_DEVICE if samples["source"].iloc[0] == "nvml" else _NOT_ON_HOST
         by_reason: dict[str, list[str]] = {}
         for name in FIELDS:

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from pdkv.analysing.checks import Check
+from pdkv.analysing.sampling import HARDWARE
 from pdkv.units import format_bytes, format_duration
 
 # NVML's reasons for a lower clock that mean trouble; idle, application clocks and sync boost are not among them.
@@ -39,7 +40,7 @@ def check_trace(frame: pd.DataFrame, devices: Sequence[Mapping[str, Any]], stage
 def _check_complete(frame: pd.DataFrame) -> Check:
     """Devices answer to the end; a card that fell off the bus gives no values any more."""
     name = "devices watched to the end"
-    hardware = frame[frame["kind"] != "process"]
+    hardware = frame[frame["kind"].isin(HARDWARE)]
     answered = hardware[hardware[["util", "mem_bytes", "power_w", "energy_j"]].notna().any(axis=1)]
     if answered.empty:
         return Check(name, "unknown", "no device gave any value", "look at what the sampler says in the trial's log")
@@ -58,7 +59,7 @@ def _check_complete(frame: pd.DataFrame) -> Check:
 
 def _check_sampler(frame: pd.DataFrame) -> Check:
     name = "sampler kept pace"
-    gaps = frame[frame["kind"] != "process"].groupby("device")["t_s"].diff().dropna()
+    gaps = frame[frame["kind"].isin(HARDWARE)].groupby("device")["t_s"].diff().dropna()
     if gaps.empty:
         return Check(name, "unknown", "fewer than two samples of a device")
     evidence = f"a sample every {gaps.median() * 1e3:.0f} ms, the longest gap {gaps.max():.2f} s"

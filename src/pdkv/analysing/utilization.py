@@ -13,22 +13,26 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pdkv.analysing.device_energy import counted_energy, integrated_energy, within
+from pdkv.analysing.load_activity import describe_levels
 from pdkv.analysing.sampling import counter_resolution, missing_fields, sampler_resolution
 from pdkv.analysing.trace_checks import check_trace
 from pdkv.artifacts import read_json, read_parquet, write_json, write_parquet
 
-# A stretch is integrated when samples cover this share of it.
-_COVERED = 0.9
-
 
 def trace_devices(trial: Path) -> None:
-    """Write ``trace.parquet`` and ``trace.json`` of the trial folder from its samples.parquet and stages.json."""
+    """Write ``trace.parquet`` and ``trace.json`` of the trial folder from its samples.parquet and stages.json.
+
+    metrics.json says when the load was full and how many tokens came meanwhile: without it, no energy per token.
+    """
     stages = read_json(trial / "stages.json", "stages/1")
+    load = trial / "metrics.json"
+    measured = read_json(load, "metrics/1")["points"] if load.exists() else []
     samples = read_parquet(trial / "samples.parquet")
     frame = attach_stages(samples.to_pandas(), stages)
     metadata = samples.schema.metadata or {}
     write_parquet(trial / "trace.parquet", pa.Table.from_pandas(frame, preserve_index=False))
-    write_json(trial / "trace.json", "trace/1", describe_trace(frame, stages, metadata.get(b"missing")))
+    write_json(trial / "trace.json", "trace/1", describe_trace(frame, stages, metadata.get(b"missing"), measured))
 
 
 def attach_stages(samples: pd.DataFrame, stages: Mapping[str, Any]) -> pd.DataFrame:
@@ -37,34 +41,38 @@ def attach_stages(samples: pd.DataFrame, stages: Mapping[str, Any]) -> pd.DataFr
     times = frame["t_s"].to_numpy()
     stage = np.full(len(frame), None, dtype=object)
     for each in stages["stages"]:
-        stage[_within(times, each)] = each["name"]
+        stage[within(times, each)] = each["name"]
     point = np.full(len(frame), None, dtype=object)
     for each in stages["points"]:
-        point[_within(times, each)] = each["point"]
+        point[within(times, each)] = each["point"]
     return frame.assign(stage=stage, point=pd.array(list(point), dtype="Int16"))
 
 
 def describe_trace(
-    frame: pd.DataFrame, stages: Mapping[str, Any], reasons: bytes | str | None = None
+    frame: pd.DataFrame,
+    stages: Mapping[str, Any],
+    reasons: bytes | str | None = None,
+    measured: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The content of trace.json. ``reasons``: ``{device: {field: why it is missing}}`` as JSON, if the sampler knew."""
+    """The content of trace.json.
+
+    ``reasons``: ``{device: {field: why it is missing}}`` as JSON, if the sampler knew. ``measured``: the points of
+    metrics.json.
+    """
     spans = _spans(stages)
-    series = {str(device): samples for device, samples in frame.groupby("device", sort=True)}
-    devices = [_describe(samples, span) for samples in series.values() for span in spans]
+    # A kind of its own for each: rows about the processes on a GPU may bear its name too.
+    series = [samples for _, samples in frame.groupby(["device", "kind"], sort=True)]
+    devices = [_describe(samples, span) for samples in series for span in spans]
     devices = [each for each in devices if each["samples"]]
     return {
         "source": sorted(frame["source"].unique()),
         "resolution_s": {"sampler": sampler_resolution(frame), "counter": counter_resolution(frame)},
         "devices": devices,
         "phases": _phases(devices),
+        "levels": describe_levels(frame, stages["points"], measured),
         "missing": missing_fields(frame, reasons),
         "checks": [check.as_json() for check in check_trace(frame, devices, stages)],
     }
-
-
-def _within(times: Any, span: Mapping[str, Any]) -> Any:
-    end = np.inf if span["end_s"] is None else span["end_s"]
-    return (times >= span["start_s"]) & (times < end)
 
 
 def _spans(stages: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -80,9 +88,9 @@ def _times(span: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe(samples: pd.DataFrame, span: Mapping[str, Any]) -> dict[str, Any]:
     """One device in one span. ``samples`` are all samples of the device, sorted by time."""
-    inside = samples[_within(samples["t_s"].to_numpy(), span)]
+    inside = samples[within(samples["t_s"].to_numpy(), span)]
     first = samples.iloc[0]
-    counted, integrated = _counted_energy(samples, span), _integrated_energy(samples, span)
+    counted, integrated = counted_energy(samples, span), integrated_energy(samples, span)
     used = counted if counted is not None else integrated
     return {
         "device": first["device"],
@@ -103,41 +111,6 @@ def _describe(samples: pd.DataFrame, span: Mapping[str, Any]) -> dict[str, Any]:
         "energy_difference": integrated / counted - 1 if counted and integrated is not None else None,
         "samples": len(inside),
     }
-
-
-def _counted_energy(samples: pd.DataFrame, span: Mapping[str, Any]) -> float | None:
-    """Growth of the energy counter over the span, read between samples at its ends; null if it ever went back."""
-    known = samples[samples["energy_j"].notna()]
-    times, values = known["t_s"].to_numpy(), known["energy_j"].to_numpy(dtype=float)
-    if not _covers(times, span):
-        return None
-    inside = values[_within(times, span)]
-    start, end = np.interp([span["start_s"], span["end_s"]], times, values)
-    return None if (np.diff(inside) < 0).any() or end < start else float(end - start)
-
-
-def _integrated_energy(samples: pd.DataFrame, span: Mapping[str, Any]) -> float | None:
-    """Power integrated over the span by the trapezoidal rule."""
-    known = samples[samples["power_w"].notna()]
-    times, power = known["t_s"].to_numpy(), known["power_w"].to_numpy(dtype=float)
-    if not _covers(times, span):
-        return None
-    inside = _within(times, span)
-    ends = np.interp([span["start_s"], span["end_s"]], times, power)
-    return float(
-        np.trapezoid(
-            np.concatenate([ends[:1], power[inside], ends[1:]]),
-            np.concatenate([[span["start_s"]], times[inside], [span["end_s"]]]),
-        )
-    )
-
-
-def _covers(times: Any, span: Mapping[str, Any]) -> bool:
-    """Whether samples reach from near the start of the span to near its end."""
-    length = span["end_s"] - span["start_s"]
-    if len(times) < 2 or length <= 0:
-        return False
-    return bool(min(times[-1], span["end_s"]) - max(times[0], span["start_s"]) >= _COVERED * length)
 
 
 def _phases(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
