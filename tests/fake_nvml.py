@@ -20,6 +20,8 @@ class FakeGpu:
     """One card or slice. ``answers`` replaces the answer to a function by name: a value, or a callable to call.
 
     From ``lost_after`` queries on, everything raises "GPU is lost"; the first query takes ``first_query_s``.
+    ``process_samples`` are ``(pid, time stamp, SM percent, memory percent)``; ``nvlink_kib`` are the counters
+    (received, sent), None where the driver refuses them; ``joined`` holds the UUIDs at the other ends of its links.
     """
 
     uuid: str
@@ -30,6 +32,10 @@ class FakeGpu:
     processes: list[tuple[int, int | None]] = field(default_factory=list)
     answers: dict[str, Any] = field(default_factory=dict)
     slices: list["FakeGpu"] = field(default_factory=list)
+    process_samples: list[tuple[int, int, int, int]] = field(default_factory=list)
+    nvlinks: int = 18
+    nvlink_kib: tuple[int, int] | None = None
+    joined: set[str] = field(default_factory=set)
     lost_after: int | None = None
     first_query_s: float = 0.0
     queries: list[str] = field(default_factory=list)
@@ -106,7 +112,8 @@ class FakeNvml:
         return int(self._query(gpu, "nvmlDeviceGetTotalEnergyConsumption", 1_000_000))
 
     def nvmlDeviceGetClockInfo(self, gpu: FakeGpu, kind: int) -> int:
-        return int(self._query(gpu, "nvmlDeviceGetClockInfo", 1980))
+        clock = 3201 if kind == pynvml.NVML_CLOCK_MEM else 1980
+        return int(self._query(gpu, "nvmlDeviceGetClockInfo", clock))
 
     def nvmlDeviceGetTemperature(self, gpu: FakeGpu, sensor: int) -> int:
         return int(self._query(gpu, "nvmlDeviceGetTemperature", 41))
@@ -118,6 +125,35 @@ class FakeNvml:
         found = [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in gpu.processes]
         answer: list[Any] = self._query(gpu, "nvmlDeviceGetComputeRunningProcesses", found)
         return answer
+
+    def nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, since: int) -> list[Any]:
+        def newer() -> list[Any]:
+            names = ("pid", "timeStamp", "smUtil", "memUtil")
+            found = [SimpleNamespace(**dict(zip(names, each, strict=True))) for each in gpu.process_samples]
+            if not (found := [sample for sample in found if sample.timeStamp > since]):
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)  # as the driver says it
+            return found
+
+        samples: list[Any] = self._query(gpu, "nvmlDeviceGetProcessUtilization", newer)
+        return samples
+
+    def nvmlDeviceGetPcieThroughput(self, gpu: FakeGpu, counter: int) -> int:
+        return int(self._query(gpu, "nvmlDeviceGetPcieThroughput", 1000))
+
+    def nvmlDeviceGetFieldValues(self, gpu: FakeGpu, fields: list[Any]) -> list[Any]:
+        def value(number: int | None) -> Any:
+            code = pynvml.NVML_ERROR_NOT_SUPPORTED if number is None else pynvml.NVML_SUCCESS
+            return SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=number or 0, ullVal=number or 0))
+
+        received, sent = gpu.nvlink_kib or (None, None)
+        values = [value(gpu.nvlinks), value(received), value(sent)]
+        answer: list[Any] = self._query(gpu, "nvmlDeviceGetFieldValues", lambda: values)
+        return answer
+
+    def nvmlDeviceGetP2PStatus(self, one: FakeGpu, other: FakeGpu, index: int) -> int:
+        joined = other.uuid in one.joined or one.uuid in other.joined
+        status = pynvml.NVML_P2P_STATUS_OK if joined else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
+        return int(self._query(one, "nvmlDeviceGetP2PStatus", status))
 
     def _query(self, gpu: FakeGpu, name: str, default: Any) -> Any:
         gpu.queries.append(name)

@@ -18,9 +18,10 @@ import pynvml
 import pytest
 from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
 
-from pdkv.measuring.device_sampling import sample_gpu, sample_host, ticks
+from pdkv.measuring.device_sampling import sample_gpu, sample_host, ticks, watch_gpu
 from pdkv.measuring.devices import SCHEMA, DeviceSampler, start_sampler
-from pdkv.measuring.gpu_readings import FIELDS, GpuLostError, GpuReader
+from pdkv.measuring.gpu_processes import PROCESS_FIELDS, GpuProcessReader
+from pdkv.measuring.gpu_readings import FIELDS, LINK_FIELDS, LINK_QUERIES, GpuLostError, GpuReader
 from pdkv.measuring.host_readings import CoreReader, ProcessTrees
 
 ONE, TWO = "GPU-1a2b", "GPU-9f3c"
@@ -95,6 +96,7 @@ def test_units_are_those_of_the_contract() -> None:
         "power_w": 60.0,
         "energy_j": 1250.0,
         "sm_clock_mhz": 1980,
+        "mem_clock_mhz": 3201,
         "temp_c": 41,
         "throttle": 4,
     }
@@ -172,20 +174,118 @@ def test_a_slow_first_query_delays_no_other_device_and_is_recorded(start_gpus: C
     assert third["t_s"] - second["t_s"] > 0.01  # no burst to catch up
 
 
+# Links of GPUs and processes on them
+
+
+def test_traffic_has_the_units_of_the_contract() -> None:
+    gpu = FakeGpu(ONE, nvlink_kib=(2048, 1024), answers={"nvmlDeviceGetPcieThroughput": 5000})
+    assert GpuReader(FakeNvml(gpu), ONE, LINK_QUERIES).read() == {
+        "pcie_rx_bytes_s": 5_000_000,
+        "pcie_tx_bytes_s": 5_000_000,
+        "nvlink_rx_bytes": 2048 * 1024,
+        "nvlink_tx_bytes": 1024 * 1024,
+    }
+
+
+@pytest.mark.parametrize("links", [0, 18])
+def test_a_card_without_nvlink_gives_no_zeros(links: int) -> None:
+    counters = (0, 0) if links == 0 else None  # there are drivers that count 0 over no links, and such that refuse
+    reader = GpuReader(FakeNvml(FakeGpu(ONE, nvlinks=links, nvlink_kib=counters)), ONE, LINK_QUERIES)
+    assert set(reader.read()) == {"pcie_rx_bytes_s", "pcie_tx_bytes_s"}
+    assert reader.missing == dict.fromkeys(("nvlink_rx_bytes", "nvlink_tx_bytes"), "Not Supported")
+
+
+def test_two_processes_on_a_gpu_with_their_shares() -> None:
+    own = os.getpid()
+    gpu = FakeGpu(ONE, processes=[(own, 3 * GIB), (4_194_999, None)], process_samples=[(own, 10, 40, 7)])
+    reader = GpuProcessReader(FakeNvml(gpu), ONE)
+    mine, other = reader.read()
+    name = psutil.Process().name()
+    assert mine == {"pid": own, "process": name, "mem_bytes": 3 * GIB, "util": 0.4, "mem_util": 0.07}
+    assert other == {"pid": 4_194_999, "process": None, "mem_bytes": None}  # of another container: no name, no share
+    assert reader.missing == {}
+
+
+def test_shares_are_those_since_the_reading_before() -> None:
+    gpu = FakeGpu(ONE, processes=[(7, GIB)], process_samples=[(7, 10, 90, 9), (7, 20, 40, 4)])
+    reader = GpuProcessReader(FakeNvml(gpu), ONE)
+    assert reader.read()[0]["util"] == 0.4  # the newest
+    assert "util" not in reader.read()[0]  # none since: NVML says "not found", which is no lost device
+    gpu.process_samples.append((7, 30, 4_294_967_295, 100))
+    assert reader.read()[0]["mem_util"] == 1.0
+    assert "util" not in reader.read()[0]  # 4,294,967,295 is no percentage
+    assert reader.missing == {}
+
+
+def test_shares_that_a_slice_does_not_know_leave_its_processes() -> None:
+    refused = {"nvmlDeviceGetProcessUtilization": not_supported}
+    reader = GpuProcessReader(
+        FakeNvml(FakeGpu(ONE, slices=[FakeGpu("MIG-aa", processes=[(7, GIB)], answers=refused)])), "MIG-aa"
+    )
+    assert [row["mem_bytes"] for row in reader.read()] == [GIB]
+    assert reader.missing == dict.fromkeys(PROCESS_FIELDS[1:], "Not Supported")
+
+
+def test_functions_that_an_old_driver_lacks_are_missing_fields() -> None:
+    def not_found() -> Any:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    names = ("ComputeRunningProcesses", "PcieThroughput", "FieldValues")
+    nvml = FakeNvml(FakeGpu(ONE, answers={f"nvmlDeviceGet{name}": not_found for name in names}))
+    processes, links = GpuProcessReader(nvml, ONE), GpuReader(nvml, ONE, LINK_QUERIES)
+    assert (processes.read(), links.read()) == ([], {})
+    assert processes.missing == dict.fromkeys(PROCESS_FIELDS, "Function Not Found")
+    assert links.missing == dict.fromkeys(LINK_FIELDS, "Function Not Found")
+
+
+def test_links_and_processes_are_rows_of_their_own_and_say_whose() -> None:
+    trace, stop = Trace(), threading.Event()
+    gpu = FakeGpu(ONE, processes=[(7, GIB), (8, GIB)], nvlink_kib=(1, 1))
+    owner = {7: ("decode-0", "decode")}.get
+    watcher = threading.Thread(target=watch_gpu, args=(FakeNvml(gpu), ONE, 0.02, trace.rows.append, stop, owner))
+    watcher.start()
+    await_(lambda: len(trace.of(ONE)) >= 6)
+    stop.set()
+    watcher.join(10)
+    processes = [row for row in trace.of(ONE) if row["kind"] == "gpu_process"]
+    assert {(row["pid"], row["instance"], row["role"]) for row in processes} == {
+        (7, "decode-0", "decode"),
+        (8, None, None),
+    }
+    links = [row for row in trace.of(ONE) if row["kind"] == "gpu_link"]
+    assert set(links[0]) == {"t_s", "source", "device", "kind", "late_s", "took_s", *LINK_FIELDS}
+
+
+def test_slow_links_do_not_hold_up_the_samples_of_their_gpu(start_gpus: Callable[..., Trace]) -> None:
+    gpu = FakeGpu(ONE, answers={"nvmlDeviceGetPcieThroughput": lambda: time.sleep(0.5) or 0})
+    trace, stop = start_gpus(gpu), threading.Event()
+    watcher = threading.Thread(target=watch_gpu, args=(FakeNvml(gpu), ONE, 0.02, trace.rows.append, stop))
+    watcher.start()
+    slow = await_(lambda: [row for row in trace.of(ONE) if row["kind"] == "gpu_link"])[0]
+    stop.set()
+    watcher.join(10)
+    assert slow["took_s"] >= 1.0
+    meanwhile = [row for row in trace.of(ONE) if 0 <= row["t_s"] - slow["t_s"] <= slow["took_s"]]
+    assert len(meanwhile) > 20  # of 50
+
+
 # Host
 
 
 def test_ticks_keep_the_period_and_do_not_catch_up() -> None:
     stop = threading.Event()
-    times = []
-    for t_s in ticks(0.05, stop):
-        times.append(t_s)
+    times, late = [], []
+    for tick in ticks(0.05, stop):
+        times.append(tick.t_s)
+        late.append(tick.late_s)
         if len(times) == 3:
             time.sleep(0.3)  # six periods
         if len(times) == 8:
             stop.set()
     assert times[3] - times[2] >= 0.3
     assert times[7] - times[3] >= 0.1  # four periods; caught up with, they would have taken no time
+    assert late[3] >= 0.2  # due 0.05 s after the third
+    assert min(late) >= 0
 
 
 def test_a_busy_core_is_told_from_the_counters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +397,7 @@ def test_a_gpu_without_a_driver_is_a_row_without_values_and_a_reason(tmp_path: P
     frame = table.to_pandas()
     assert (frame["device"] == "GPU-nowhere").sum() == 1
     assert frame.loc[frame["device"] == "GPU-nowhere", list(FIELDS)].isna().all(axis=None)
-    assert set(json.loads(table.schema.metadata[b"missing"])["GPU-nowhere"]) == set(FIELDS)
+    assert set(json.loads(table.schema.metadata[b"missing"])["GPU-nowhere"]) >= set(FIELDS)
 
 
 def test_a_sampler_that_died_keeps_what_it_had_and_says_so(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ MEASURING: Floors = {
         "event_loop",
         "evidence",
         "gpu_readings",
+        "gpu_processes",
         "gpu_visibility",
         "host_readings",
         "interruption",

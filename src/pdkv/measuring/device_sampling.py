@@ -4,7 +4,8 @@ It appends one JSON object a line to a file: a sample (fields as in samples.parq
 ``{device, missing: {field: reason}}``. Commands come as JSON lines on standard input: ``{watch: {pid, instance,
 role}}`` and ``{stop: true}``. When the input ends without a stop, its owner has died: it removes the file and ends.
 
-Each GPU has a thread of its own, so that a slow or hanging device delays no other device's samples.
+Each GPU has a thread of its own, so that a slow or hanging device delays no other device's samples, and a second one
+for what takes long to ask or hardly changes: the traffic of its links and the processes on it.
 """
 
 import argparse
@@ -16,13 +17,15 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from pdkv.measuring.host_readings import CoreReader, ProcessTrees, Row
 
 READY = "ready"
+WATCHED_KINDS = ("gpu", "core", "process")  # a device is there when it has given a row of one of these
 
 Write = Callable[[Row], None]
+Owner = Callable[[int], tuple[str, str | None] | None]
 
 
 class SampleFile:
@@ -38,7 +41,7 @@ class SampleFile:
         text = json.dumps({key: value for key, value in row.items() if value is not None})
         with self._lock:
             self._file.write(text + "\n")
-            if "t_s" in row and row["device"] in self._awaited:
+            if row.get("kind") in WATCHED_KINDS and row["device"] in self._awaited:
                 self._awaited.remove(row["device"])
                 if not self._awaited:
                     print(READY, flush=True)
@@ -52,32 +55,80 @@ class SampleFile:
 def sample_gpu(nvml: Any, uuid: str, period_s: float, write: Write, stop: threading.Event) -> None:
     """Write a sample of the GPU every ``period_s`` until ``stop``, or until the device is lost.
 
-    ``t_s`` is when the query began, ``took_s`` how long it took. A lost device gives one last row without values.
+    ``t_s`` is when the query began, ``late_s`` how long after it was due, ``took_s`` how long it took. A lost device
+    gives one last row without values.
     """
     from pdkv.measuring.gpu_readings import FIELDS, GpuLostError, GpuReader
 
+    sample = {"source": "nvml", "device": uuid, "kind": "gpu"}
     try:
         nvml.nvmlInit()  # takes seconds where the driver has to wake the cards first
     except nvml.NVMLError as error:
         write({"device": uuid, "missing": dict.fromkeys(FIELDS, str(error))})
-        write({"t_s": time.monotonic(), "source": "nvml", "device": uuid, "kind": "gpu", "took_s": 0.0})
+        write({"t_s": time.monotonic(), **sample, "took_s": 0.0})
         return
     reader = GpuReader(nvml, uuid)
-    told: dict[str, str] = {}
+    tell = _Missing(uuid, write)
     lost = False
-    for began_s in ticks(period_s, stop):
+    for tick in ticks(period_s, stop):
         values: dict[str, float | int] = {}
         try:
             values = reader.read()
         except GpuLostError:
             lost = True
-        took_s = time.monotonic() - began_s
-        write({"t_s": began_s, "source": "nvml", "device": uuid, "kind": "gpu", **values, "took_s": took_s})
-        if reader.missing != told:
-            told = dict(reader.missing)
-            write({"device": uuid, "missing": told})
+        took_s = time.monotonic() - tick.t_s
+        write({"t_s": tick.t_s, **sample, **values, "took_s": took_s, "late_s": tick.late_s})
+        tell(reader.missing)
         if lost:
             return
+
+
+def watch_gpu(
+    nvml: Any, uuid: str, period_s: float, write: Write, stop: threading.Event, owner_of: Owner = lambda pid: None
+) -> None:
+    """Write the traffic of a GPU's links and the processes on it every ``period_s``, until ``stop`` or its loss.
+
+    ``owner_of`` tells whose a process is, ``(instance, role)``, None for a process that is none of ours.
+    """
+    from pdkv.measuring.gpu_processes import PROCESS_FIELDS, GpuProcessReader
+    from pdkv.measuring.gpu_readings import LINK_FIELDS, LINK_QUERIES, GpuLostError, GpuReader
+
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        write({"device": uuid, "missing": dict.fromkeys((*LINK_FIELDS, *PROCESS_FIELDS), str(error))})
+        return
+    links, processes = GpuReader(nvml, uuid, LINK_QUERIES), GpuProcessReader(nvml, uuid)
+    tell = _Missing(uuid, write)
+    for tick in ticks(period_s, stop):
+        row = {"t_s": tick.t_s, "source": "nvml", "device": uuid, "late_s": tick.late_s}
+        for process in processes.read():
+            instance, role = owner_of(process["pid"]) or (None, None)
+            took_s = time.monotonic() - tick.t_s
+            write({**row, "kind": "gpu_process", **process, "instance": instance, "role": role, "took_s": took_s})
+        began_s = row["t_s"] = time.monotonic()
+        try:
+            traffic = links.read()
+        except GpuLostError:
+            return
+        finally:
+            tell(links.missing | processes.missing)
+        if traffic:
+            write({**row, "kind": "gpu_link", **traffic, "took_s": time.monotonic() - began_s})
+
+
+class _Missing:
+    """Says why fields of a device are missing, whenever that has changed."""
+
+    def __init__(self, uuid: str, write: Write) -> None:
+        self._uuid = uuid
+        self._write = write
+        self._told: dict[str, str] = {}
+
+    def __call__(self, missing: dict[str, str]) -> None:
+        if missing != self._told:
+            self._told = dict(missing)
+            self._write({"device": self._uuid, "missing": self._told})
 
 
 def sample_host(
@@ -92,7 +143,7 @@ def sample_host(
 
     ``obey`` carries out the commands that have come.
     """
-    for _ in ticks(period_s, stop):
+    for tick in ticks(period_s, stop):
         for reader in (cores, trees):
             if reader is None:
                 continue
@@ -100,18 +151,27 @@ def sample_host(
             rows = reader.read()
             took_s = time.monotonic() - began_s
             for row in rows:
-                write({"t_s": began_s, "source": "psutil", **row, "took_s": took_s})
+                write({"t_s": began_s, "source": "psutil", **row, "took_s": took_s, "late_s": tick.late_s})
         obey(trees)
         trees.refresh()
 
 
-def ticks(period_s: float, stop: threading.Event) -> Iterator[float]:
-    """Monotonic times ``period_s`` apart until ``stop`` is set. A late one is not caught up with by a burst."""
+class Tick(NamedTuple):
+    """A moment to sample: when it is (monotonic seconds), and how long after it was due."""
+
+    t_s: float
+    late_s: float
+
+
+def ticks(period_s: float, stop: threading.Event) -> Iterator[Tick]:
+    """Moments ``period_s`` apart until ``stop`` is set. A late one is not caught up with by a burst."""
     due_s = time.monotonic()
     while not stop.wait(max(0.0, due_s - time.monotonic())):
         now_s = time.monotonic()
-        yield now_s
-        due_s = max(due_s + period_s, time.monotonic())
+        yield Tick(now_s, now_s - due_s)
+        due_s += period_s
+        if due_s <= now_s:
+            due_s = now_s + period_s
 
 
 class Commands:
@@ -154,8 +214,10 @@ def main(arguments: list[str] | None = None) -> None:
         for uuid in options.gpu:
             import pynvml  # only here: loading it takes as long as all the rest
 
-            work = (pynvml, uuid, options.gpu_period_s, samples.write, stop)
-            threading.Thread(target=sample_gpu, args=work, daemon=True).start()
+            often = (pynvml, uuid, options.gpu_period_s, samples.write, stop)
+            seldom = (pynvml, uuid, options.link_period_s, samples.write, stop, trees.owner_of)
+            threading.Thread(target=sample_gpu, args=often, daemon=True).start()
+            threading.Thread(target=watch_gpu, args=seldom, daemon=True).start()
         threading.Thread(target=_flush_regularly, args=(samples, stop), daemon=True).start()
         cores = CoreReader(options.core) if options.core else None
         sample_host(cores, trees, options.cpu_period_s, samples.write, stop, commands.obey)
@@ -176,6 +238,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--core", action="append", type=int, default=[], help="number, once for each core")
     parser.add_argument("--run-on", action="append", type=int, default=[], help="cores that the sampler may use")
     parser.add_argument("--gpu-period-s", type=float, required=True)
+    parser.add_argument("--link-period-s", type=float, required=True)
     parser.add_argument("--cpu-period-s", type=float, required=True)
     return parser.parse_args(arguments)
 

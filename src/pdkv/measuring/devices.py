@@ -19,6 +19,7 @@ from pdkv.artifacts import write_parquet
 from pdkv.measuring import device_sampling
 
 GPU_PERIOD_S = 0.05
+LINK_PERIOD_S = 1.0
 CPU_PERIOD_S = 0.1
 READY_WITHIN_S = 5.0
 STOPPED_WITHIN_S = 5.0
@@ -37,9 +38,17 @@ COLUMNS: dict[str, pa.DataType] = {
     "power_w": pa.float64(),
     "energy_j": pa.float64(),
     "sm_clock_mhz": pa.float64(),
+    "mem_clock_mhz": pa.float64(),
     "temp_c": pa.float64(),
     "throttle": pa.int64(),
+    "pcie_rx_bytes_s": pa.float64(),
+    "pcie_tx_bytes_s": pa.float64(),
+    "nvlink_rx_bytes": pa.int64(),
+    "nvlink_tx_bytes": pa.int64(),
+    "pid": pa.int64(),
+    "process": pa.string(),
     "took_s": pa.float64(),
+    "late_s": pa.float64(),
 }
 SCHEMA = pa.schema(COLUMNS)
 
@@ -137,6 +146,7 @@ def start_sampler(
     cores: Sequence[int] = (),
     run_on: Sequence[int] = (),
     gpu_period_s: float = GPU_PERIOD_S,
+    link_period_s: float = LINK_PERIOD_S,
     cpu_period_s: float = CPU_PERIOD_S,
 ) -> DeviceSampler:
     """Start sampling GPUs (by UUID) and cores (by number), and wait up to 5 s until each has given its first sample.
@@ -149,7 +159,8 @@ def start_sampler(
     handle, name = tempfile.mkstemp(dir=folder, prefix=".samples.", suffix=".tmp")
     os.close(handle)
     command = [sys.executable, "-m", device_sampling.__name__, name]
-    command += [f"--gpu-period-s={gpu_period_s}", f"--cpu-period-s={cpu_period_s}"]
+    command += [f"--gpu-period-s={gpu_period_s}", f"--link-period-s={link_period_s}"]
+    command += [f"--cpu-period-s={cpu_period_s}"]
     command += [f"--gpu={uuid}" for uuid in gpus]
     command += [f"--core={core}" for core in cores] + [f"--run-on={core}" for core in run_on]
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the sampler, closed by discard()
@@ -189,9 +200,10 @@ def _rows(
             return
         row = json.loads(line)
         if "missing" in row:
-            missing[row["device"]] = row["missing"]
+            missing.setdefault(row["device"], {}).update(row["missing"])
             continue
-        owner = owners.get(row["device"], _SHARED)
+        # A process on a GPU has an owner of its own, or none.
+        owner = _SHARED if row["kind"] == "gpu_process" else owners.get(row["device"], _SHARED)
         if owner is not _SHARED:
             row["instance"], row["role"] = owner
         yield row

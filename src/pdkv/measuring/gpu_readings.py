@@ -1,15 +1,16 @@
 """One reading of a GPU through NVML, field by field: what a device does not offer is asked once and then left out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pynvml
 
 from pdkv.measuring.gpu_visibility import Nvml, used_memory
 
-FIELDS = ("util", "mem_util", "mem_bytes", "power_w", "energy_j", "sm_clock_mhz", "temp_c", "throttle")
-
 Reading = dict[str, float | int]
+Query = Callable[[Nvml, Any], Reading]
+Queries = Mapping[Query, tuple[str, ...]]
+"""Queries with the fields that each gives: one that is refused must not take others' fields with it."""
 
 
 class GpuLostError(Exception):
@@ -17,17 +18,18 @@ class GpuLostError(Exception):
 
 
 class GpuReader:
-    """Reads one device. ``missing`` tells why a field has not been given: ``{field: reason}``."""
+    """Asks one device ``queries``. ``missing`` tells why a field has not been given: ``{field: reason}``."""
 
-    def __init__(self, nvml: Nvml, uuid: str) -> None:
+    def __init__(self, nvml: Nvml, uuid: str, queries: Queries | None = None) -> None:
         self.missing: dict[str, str] = {}
+        self._queries = QUERIES if queries is None else queries
         self._nvml = nvml
         self._uuid = uuid
         self._handle: Any = None
-        self._unsupported: set[Callable[..., Reading]] = set()
+        self._unsupported: set[Query] = set()
 
     def read(self) -> Reading:
-        """Those of ``FIELDS`` that the device gives now. Raises :class:`GpuLostError` when it is gone.
+        """Those fields that the device gives now. Raises :class:`GpuLostError` when it is gone.
 
         A passing failure (a time-out, say) leaves its fields out this time; a field that is not supported is not
         asked for again, because refusals too cost time.
@@ -36,15 +38,15 @@ class GpuReader:
         try:
             if self._handle is None:
                 self._handle = self._nvml.nvmlDeviceGetHandleByUUID(self._uuid)
-            for query, fields in _QUERIES.items():
+            for query, fields in self._queries.items():
                 if query not in self._unsupported:
                     reading |= self._ask(query, fields)
         except _GONE as error:
-            self.missing |= dict.fromkeys(FIELDS, str(error))
+            self.missing |= dict.fromkeys(fields_of(self._queries), str(error))
             raise GpuLostError(str(error)) from None
         return reading
 
-    def _ask(self, query: Callable[..., Reading], fields: tuple[str, ...]) -> Reading:
+    def _ask(self, query: Query, fields: tuple[str, ...]) -> Reading:
         try:
             return query(self._nvml, self._handle)
         except _GONE:
@@ -94,8 +96,12 @@ def _energy(nvml: Nvml, handle: Any) -> Reading:
     return {"energy_j": nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000}  # from millijoules
 
 
-def _clock(nvml: Nvml, handle: Any) -> Reading:
+def _sm_clock(nvml: Nvml, handle: Any) -> Reading:
     return {"sm_clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)}
+
+
+def _memory_clock(nvml: Nvml, handle: Any) -> Reading:
+    return {"mem_clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)}
 
 
 def _temperature(nvml: Nvml, handle: Any) -> Reading:
@@ -106,12 +112,59 @@ def _throttle(nvml: Nvml, handle: Any) -> Reading:
     return {"throttle": nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)}
 
 
-_QUERIES: dict[Callable[..., Reading], tuple[str, ...]] = {
+def _pcie_received(nvml: Nvml, handle: Any) -> Reading:
+    return {"pcie_rx_bytes_s": _pcie(nvml, handle, pynvml.NVML_PCIE_UTIL_RX_BYTES)}
+
+
+def _pcie_sent(nvml: Nvml, handle: Any) -> Reading:
+    return {"pcie_tx_bytes_s": _pcie(nvml, handle, pynvml.NVML_PCIE_UTIL_TX_BYTES)}
+
+
+def _pcie(nvml: Nvml, handle: Any, direction: int) -> int:
+    return int(nvml.nvmlDeviceGetPcieThroughput(handle, direction)) * 1000  # from KB/s
+
+
+def _nvlink(nvml: Nvml, handle: Any) -> Reading:
+    """What all links of the card have carried since the driver was loaded, without the protocol's own share."""
+    asked = (
+        pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT,
+        (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+        (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
+    )
+    links, received, sent = nvml.nvmlDeviceGetFieldValues(handle, list(asked))
+    if links.nvmlReturn == pynvml.NVML_SUCCESS and links.value.uiVal == 0:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)  # some drivers answer 0 for links that are not there
+    for value in (received, sent):
+        if value.nvmlReturn != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(value.nvmlReturn)
+    # From KiB.
+    return {"nvlink_rx_bytes": received.value.ullVal * 1024, "nvlink_tx_bytes": sent.value.ullVal * 1024}
+
+
+_ALL_LINKS = 0xFFFFFFFF  # the scope in which NVML sums over the links of a card
+
+QUERIES: Queries = {
     _utilization: ("util", "mem_util"),
     _memory: ("mem_bytes",),
     _power: ("power_w",),
     _energy: ("energy_j",),
-    _clock: ("sm_clock_mhz",),
+    _sm_clock: ("sm_clock_mhz",),
+    _memory_clock: ("mem_clock_mhz",),
     _temperature: ("temp_c",),
     _throttle: ("throttle",),
 }
+# A PCIe counter is watched for 20 ms by the driver before it answers: never asked between samples of the others.
+LINK_QUERIES: Queries = {
+    _pcie_received: ("pcie_rx_bytes_s",),
+    _pcie_sent: ("pcie_tx_bytes_s",),
+    _nvlink: ("nvlink_rx_bytes", "nvlink_tx_bytes"),
+}
+
+
+def fields_of(queries: Queries) -> tuple[str, ...]:
+    """All that some queries may give."""
+    return tuple(field for fields in queries.values() for field in fields)
+
+
+FIELDS = fields_of(QUERIES)
+LINK_FIELDS = fields_of(LINK_QUERIES)

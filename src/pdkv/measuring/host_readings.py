@@ -75,6 +75,11 @@ class ProcessTrees:
         self._roots[pid] = (instance, role)
         self._scan_due_s = 0.0
 
+    def owner_of(self, pid: int) -> tuple[str, str | None] | None:
+        """(instance, role) of the tree that a process belongs to; None for others, and until it was found."""
+        member = self._members.get(pid)
+        return None if member is None else self._roots[member.root]
+
     def refresh(self) -> None:
         """Look for new members of the trees, if that is due."""
         began_s = time.monotonic()
