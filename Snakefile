@@ -17,12 +17,16 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        "reports/summary.md",
-        "reports/summary.pdf",
+        reports("reports/summary{edition}.md"),
+        reports("reports/summary{edition}.pdf"),
 
 
 # Only what is about to measure here asks this machine for GPUs, memory and an engine: results can be read anywhere.
 onstart:
     if workflow.is_main_process and not workflow.touch:
         due = {job.rule.name for job in workflow.dag.needrun_jobs()}
-        start_or_exit(study, measures=workflow.local_exec and "measure" in due)
+        start_or_exit(
+            study,
+            measures=workflow.local_exec and "measure" in due,
+            writes=workflow.local_exec and not due.isdisjoint(DRAWN_BY),
+        )

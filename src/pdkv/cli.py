@@ -63,15 +63,17 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
         _exit_with(error)
 
 
-def start_or_exit(study: "Study", measures: bool) -> None:
+def start_or_exit(study: "Study", measures: bool, writes: bool) -> None:
     """Lock the folder for a Snakemake run that is about to start; say what it will measure on this machine.
 
-    If it can't: why, and exit status 2.
+    If it can't measure, or can't write the report in its language: why, and exit status 2.
     """
     from pdkv.run_lock import lock_run
 
     try:
         lock_run(Path(".snakemake"))
+        if writes:
+            _require_typefaces(study)
         if measures:
             _survey(study, sys.stderr)
     except UserError as error:
@@ -84,7 +86,21 @@ def start_or_exit(study: "Study", measures: bool) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     from pdkv.study.config import load_study
 
-    _survey(load_study(arguments.config), sys.stdout)
+    study = load_study(arguments.config)
+    _survey(study, sys.stdout)
+    _require_typefaces(study)
+
+
+def _require_typefaces(study: "Study") -> None:
+    """Known before hours of measuring rather than after them."""
+    from pdkv.study.report_editions import editions
+
+    foreign = [edition.language for edition in editions(study.report.language) if edition.language != "en"]
+    if foreign:
+        from pdkv.reporting.typefaces import choose_typefaces
+        from pdkv.reporting.wording import Wording
+
+        choose_typefaces([text for language in foreign for text in Wording(language).all_texts()])
 
 
 def _survey(study: "Study", stream: TextIO) -> None:
@@ -174,7 +190,8 @@ def _write_markdown(arguments: argparse.Namespace) -> None:
     from pdkv.reporting.report_model import ReportSettings
 
     settings = ReportSettings.from_json(arguments.report)
-    write_markdown(arguments.cells, arguments.comparisons, settings, arguments.output)
+    figures = os.path.relpath(arguments.figures, arguments.output.parent)
+    write_markdown(arguments.cells, arguments.comparisons, settings, arguments.output, figures)
 
 
 def _write_pdf(arguments: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pdkv.cli import study_or_exit, start_or_exit
 from pdkv.due import attempt_due, plan_is_due
 from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure
+from pdkv.study.report_editions import editions
 from pdkv.wings import digest, folder_digest
 
 study = study_or_exit(
@@ -21,6 +22,9 @@ slices = {name: trial.to_slice() for name, trial in trials.items()}
 positions = {name: number for number, name in enumerate(trials, 1)}
 attempts = {name: attempt_due(Path("results", name, "stages.json")) for name in trials}
 planner = digest("plan", "resolve")
+languages = {
+    edition.suffix: edition.language for edition in editions(study.report.language)
+}
 
 
 # `pdkv` is the one of this Python, whether or not its environment is activated. It replaces the shell (exec), so that a
@@ -42,6 +46,7 @@ wildcard_constraints:
     mode="|".join(re.escape(mode.id) for mode in study.modes),
     dtype="|".join(re.escape(dtype.id) for dtype in study.dtypes),
     repeat="|".join(str(repeat) for repeat in range(1, study.repeats + 1)),
+    edition="|".join(re.escape(suffix) for suffix in languages),
 
 
 def trial_name(wildcards):
@@ -95,7 +100,7 @@ def service_levels():
 
 
 def figures():
-    """Every figure of the study, with what Snakemake's own report says about it."""
+    """Every figure of an edition of the report, with what Snakemake's own report says about it."""
     return [
         figure
         for workload in study.workloads
@@ -128,7 +133,7 @@ def mode_figures(workload):
 
 def described_figure(path, kind, labels):
     return report(
-        f"reports/figures/{path}",
+        f"reports/figures{{edition}}/{path}",
         category="Figures",
         caption=f"../report/{kind}.rst",
         labels={"figure": kind, **labels},
@@ -140,12 +145,34 @@ def claims_file():
     return [study.report.claims] if study.report.claims else []
 
 
-def report_settings():
+def reports(pattern):
+    """The files of all editions of the report."""
+    return expand(pattern, edition=languages)
+
+
+def other_editions(pattern):
+    """An input function: the first edition brings the others."""
+
+    def files(wildcards):
+        return [
+            pattern.format(edition=suffix)
+            for suffix in languages
+            if suffix != wildcards.edition == ""
+        ]
+
+    return files
+
+
+def language_of(wildcards):
+    return languages[wildcards.edition]
+
+
+def report_settings(wildcards):
     """What the report needs to know of the config."""
     baseline = {"mode": study.baseline_mode, "dtype": study.baseline_dtype}
     settings = {
         "title": study.report.title,
-        "language": study.report.language,
+        "language": language_of(wildcards),
         "baseline": baseline,
         "config": str(study.source),
         "claims": study.report.claims,

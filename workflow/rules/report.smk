@@ -1,4 +1,7 @@
-# Takes: what was read and compared. Gives: figures, and the report as Markdown and PDF.
+# Takes: what was read and compared. Gives: figures, and the report as Markdown and PDF, in each language that the study
+# asks for; {edition} is empty for the first of them.
+
+DRAWN_BY = {"draw_figures", "write_pdf"}  # with the fonts of this machine
 
 
 localrules:
@@ -16,16 +19,16 @@ rule draw_figures:
     output:
         figures(),
     log:
-        "reports/logs/draw_figures.log",
+        "reports/logs/draw_figures{edition}.log",
     conda:
         "../../envs/pipeline.yaml"
     params:
         source=digest("figures"),
         templates=folder_digest("reporting/templates"),
-        language=study.report.language,
+        language=language_of,
     shell:
         "pdkv draw-figures {input.cells:q} --comparisons {input.comparisons:q} --language {params.language}"
-        " --folder reports/figures 2> {log:q}"
+        " --folder reports/figures{wildcards.edition} 2> {log:q}"
 
 
 rule write_markdown:
@@ -37,19 +40,21 @@ rule write_markdown:
         claims=claims_file(),
     output:
         report(
-            "reports/summary.md", category="Report", caption="../report/markdown.rst"
+            "reports/summary{edition}.md",
+            category="Report",
+            caption="../report/markdown.rst",
         ),
     log:
-        "reports/logs/write_markdown.log",
+        "reports/logs/write_markdown{edition}.log",
     conda:
         "../../envs/pipeline.yaml"
     params:
         source=digest("report_markdown"),
         templates=folder_digest("reporting/templates"),
-        report=report_settings(),
+        report=report_settings,
     shell:
         "pdkv write-markdown {input.cells:q} --comparisons {input.comparisons:q} --report {params.report:q}"
-        " --output {output:q} 2> {log:q}"
+        " --figures reports/figures{wildcards.edition} --output {output:q} 2> {log:q}"
 
 
 rule write_pdf:
@@ -58,18 +63,23 @@ rule write_pdf:
         comparisons="results/comparisons.csv",
         figures=figures(),
         claims=claims_file(),
-        # Not read: asking for the PDF brings the Markdown and the summary too.
-        markdown="reports/summary.md",
+        # Not read: asking for the PDF brings the Markdown, the summary and the other languages too.
+        markdown="reports/summary{edition}.md",
+        others=other_editions("reports/summary{edition}.pdf"),
     output:
-        report("reports/summary.pdf", category="Report", caption="../report/pdf.rst"),
+        report(
+            "reports/summary{edition}.pdf",
+            category="Report",
+            caption="../report/pdf.rst",
+        ),
     log:
-        "reports/logs/write_pdf.log",
+        "reports/logs/write_pdf{edition}.log",
     conda:
         "../../envs/pipeline.yaml"
     params:
         source=digest("report_pdf"),
         templates=folder_digest("reporting/templates"),
-        report=report_settings(),
+        report=report_settings,
     shell:
         "pdkv write-pdf {input.cells:q} --comparisons {input.comparisons:q} --report {params.report:q}"
-        " --output {output:q} 2> {log:q}"
+        " --figures reports/figures{wildcards.edition} --output {output:q} 2> {log:q}"

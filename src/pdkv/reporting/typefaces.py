@@ -54,15 +54,26 @@ def choose_typefaces(texts: Iterable[str]) -> Typefaces:
     if not missing:
         return Typefaces((TEXT_FONT,), tuple(files))
     families = [TEXT_FONT]
+    while missing:
+        path = _best_font(missing)
+        if path is None:
+            raise _no_glyph(missing)
+        families.append(FT2Font(str(path)).family_name)
+        files.append(path)
+        missing -= _characters(path)
+    return Typefaces(tuple(families), tuple(files))
+
+
+def _best_font(missing: set[int]) -> Path | None:
+    """The installed font that has most of these characters: the fewer fonts, the more even a line looks."""
+    best, most = None, 0
     for path in _installed_fonts():
-        found = missing & _characters(path)
-        if found:
-            families.append(FT2Font(str(path)).family_name)
-            files.append(path)
-            missing -= found
-        if not missing:
-            return Typefaces(tuple(families), tuple(files))
-    raise _no_glyph(missing)
+        found = len(missing & _characters(path))
+        if found == len(missing):
+            return path
+        if found > most:
+            best, most = path, found
+    return best
 
 
 def printable_log(text: str) -> str:
@@ -106,7 +117,8 @@ def _no_glyph(missing: set[int]) -> UserError:
     if any(name.startswith(_CJK) for name in names):
         return UserError(
             f"no installed font has the Chinese, Japanese or Korean characters {sample} ({codes}) of the report",
-            remedy="run again after: pip install cvttf-notosanscjk-regular, or apt-get install fonts-noto-cjk",
+            remedy="run again after: pip install cvttf-notosanscjk-regular (it is in pdkv[zh]), "
+            "or apt-get install fonts-noto-cjk",
         )
     script = next((name.split()[0].capitalize() for name in names if name), "unnamed")
     return UserError(

@@ -214,7 +214,7 @@ class ReportSection(_Section):
     """What the report says and in which words."""
 
     title: str = Field("Deployment mode and KV-cache precision", min_length=1, description="a text")
-    language: Literal["en"] = Field("en", description="en")
+    language: Literal["en", "zh", "both"] = Field("en", description="en, zh or both")
     margin: Number = Field(
         0.02, gt=0, le=0.5, description="a share above 0 and up to 0.5; an effect inside it is called equivalence"
     )
