@@ -17,6 +17,7 @@ from pdkv.analysing.metrics import THROUGHPUTS, latency_metrics
 from pdkv.analysing.point_requests import PointRequests, requests_of_point
 from pdkv.analysing.server_totals import combine_server_counters
 from pdkv.analysing.service_levels import ServiceLevels, pool_service_metrics, service_metrics
+from pdkv.analysing.ttft_parts import combine_ttft_parts
 from pdkv.artifacts import read_json, read_parquet, write_json
 
 _STAGES = ("launch", "warmup", "load", "shutdown")
@@ -170,6 +171,7 @@ def _describe_point(
         },
         "achieved_concurrency": _mean([point["achieved_concurrency"] for point in facts]),
         "server": combine_server_counters([point["server"] for point in facts]),
+        "ttft_parts": combine_ttft_parts([point["ttft_parts"] for point in facts]),
     }
 
 

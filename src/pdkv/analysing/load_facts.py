@@ -13,6 +13,7 @@ from pdkv.analysing.request_checks import check_point, merge_points, point_label
 from pdkv.analysing.responses import read_requests
 from pdkv.analysing.scrapes import point_counters
 from pdkv.analysing.transfer_checks import check_kv_transfer, check_prefix_cache
+from pdkv.analysing.ttft_parts import check_ttft_parts, point_ttft_parts
 from pdkv.artifacts import read_json, read_json_lines, write_json, write_parquet
 
 
@@ -45,8 +46,10 @@ def describe_load(requests: pa.Table, stages: Mapping[str, Any], scrapes: Sequen
     for point in stages["points"]:
         if point["point"] not in held:
             continue
+        of_point = requests_of_point(requests, point["point"])
         server = point_counters(list(scrapes), roles, point["point"])
-        facts, found = _describe_point(requests_of_point(requests, point["point"]), point, server, cpu_share)
+        split = point_ttft_parts(scrapes, roles, point["point"], of_point["ttft_s"])
+        facts, found = _describe_point(of_point, point, server, split, cpu_share)
         points.append(facts)
         checks[point_label(point)] = found
     merged = merge_points(checks)
@@ -67,8 +70,13 @@ def client_cpu_share(stages: Mapping[str, Any]) -> float | None:
 
 
 def _describe_point(
-    requests: PointRequests, point: Mapping[str, Any], server: Mapping[str, Any], cpu_share: float | None
+    requests: PointRequests,
+    point: Mapping[str, Any],
+    server: Mapping[str, Any],
+    split: Mapping[str, Any] | None,
+    cpu_share: float | None,
 ) -> tuple[dict[str, Any], list[Check]]:
-    facts = point_facts(requests, point, server)
+    facts = {**point_facts(requests, point, server), "ttft_parts": split}
     checks = [*check_point(requests, facts, cpu_share), check_prefix_cache([facts]), *check_kv_transfer([facts])]
+    checks += check_ttft_parts(facts)
     return {**facts, "checks": [check.as_json() for check in checks], "state": state_of(checks)}, checks

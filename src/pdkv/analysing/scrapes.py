@@ -1,11 +1,12 @@
 """What servers said on ``/metrics`` -> counters. What a scrape does not hold is ``None``, never 0.
 
 A scrape is read line by line, so that one bad sample costs that sample only. Names are given without the ``vllm:``
-prefix and without ``_total``: versions differ in the suffix, and some series have been renamed.
+prefix and without ``_total``: versions differ in the suffix, and some series have been renamed. What the HTTP layer of
+an engine and what a router count has no such prefix: their names are given whole.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,14 +115,14 @@ def server_counters(
     everyone = [(before.get(name), after.get(name)) for name in roles]
     prefillers = [(before.get(name), after.get(name)) for name, role in roles.items() if role != "decode"]
     decoders = [(before.get(name), after.get(name)) for name, role in roles.items() if role != "prefill"]
-    prompt_tokens = _total(prefillers, "prompt_tokens")
-    hits = _total(everyone, "prefix_cache_hits")
+    prompt_tokens = total_increase(prefillers, "prompt_tokens")
+    hits = total_increase(everyone, "prefix_cache_hits")
     usages = [counter(scrape, "kv_cache_usage_perc") for name in roles for scrape in during.get(name, [])]
     return {
         "prompt_tokens": _whole(prompt_tokens),
-        "generation_tokens": _whole(_total(decoders, "generation_tokens")),
+        "generation_tokens": _whole(total_increase(decoders, "generation_tokens")),
         "prefix_cache_hit_rate": hits / prompt_tokens if hits is not None and prompt_tokens else None,
-        "preemptions": _whole(_total(everyone, "num_preemptions")),
+        "preemptions": _whole(total_increase(everyone, "num_preemptions")),
         "kv_transfer": _kv_transfer(decoders) if "decode" in roles.values() else None,
         "kv_cache_usage_max": max((usage for usage in usages if usage is not None), default=None),
         "queue_mean_s": _mean_over(prefillers, "request_queue_time_seconds"),
@@ -135,36 +136,36 @@ Span = tuple[Scrape | None, Scrape | None]
 
 def _kv_transfer(decoders: list[Span]) -> dict[str, Any]:
     """What the decode instances fetched, and what they prefilled themselves."""
-    prompt = _total(decoders, "prompt_tokens")
-    external = _total(decoders, "prompt_tokens_by_source", source="external_kv_transfer")
+    prompt = total_increase(decoders, "prompt_tokens")
+    external = total_increase(decoders, "prompt_tokens_by_source", source="external_kv_transfer")
     if external is None:
-        external = _total(decoders, "external_prefix_cache_hits")
+        external = total_increase(decoders, "external_prefix_cache_hits")
     # Not request_prefill_kv_computed_tokens: 0.32 counts fetched tokens there as well, 0.26 does not.
-    local = _total(decoders, "prompt_tokens_by_source", source="local_compute")
-    cached = _total(decoders, "prefix_cache_hits")
+    local = total_increase(decoders, "prompt_tokens_by_source", source="local_compute")
+    cached = total_increase(decoders, "prefix_cache_hits")
     if local is None and prompt is not None and external is not None and cached is not None:
         local = prompt - external - cached
     return {
-        "count": _whole(_total(decoders, "nixl_bytes_transferred_count")),
-        "bytes": _whole(_total(decoders, "nixl_bytes_transferred_sum")),
-        "seconds": _total(decoders, "nixl_xfer_time_seconds_sum"),
-        "failed": _whole(_total(decoders, "nixl_num_failed_transfers")),
-        "expired": _whole(_total(decoders, "nixl_num_kv_expired_reqs")),
+        "count": _whole(total_increase(decoders, "nixl_bytes_transferred_count")),
+        "bytes": _whole(total_increase(decoders, "nixl_bytes_transferred_sum")),
+        "seconds": total_increase(decoders, "nixl_xfer_time_seconds_sum"),
+        "failed": _whole(total_increase(decoders, "nixl_num_failed_transfers")),
+        "expired": _whole(total_increase(decoders, "nixl_num_kv_expired_reqs")),
         "prompt_tokens": _whole(prompt),
         "external_tokens": _whole(external),
         "local_prefill_tokens": _whole(local),
     }
 
 
-def _total(spans: list[Span], name: str, **labels: str) -> float | None:
-    """Sum of increases over instances; ``None`` as soon as one of them is not known."""
+def total_increase(spans: Sequence[Span], name: str, **labels: str) -> float | None:
+    """Sum of increases over instances; ``None`` as soon as one of them is not known, or where there is none."""
     grown = [increase(before, after, name, **labels) for before, after in spans]
     known = [value for value in grown if value is not None]
     return math.fsum(known) if known and len(known) == len(grown) else None
 
 
 def _mean_over(spans: list[Span], histogram: str) -> float | None:
-    count, total = _total(spans, f"{histogram}_count"), _total(spans, f"{histogram}_sum")
+    count, total = total_increase(spans, f"{histogram}_count"), total_increase(spans, f"{histogram}_sum")
     return total / count if count and total is not None else None
 
 
@@ -185,7 +186,7 @@ def _select(scrape: Scrape | None, name: str, labels: Mapping[str, str]) -> Mapp
     if scrape is None:
         return {}
     for base in (name, *_FORMER_NAMES.get(name, ())):
-        for full in (f"{_PREFIX}{base}_total", f"{_PREFIX}{base}"):
+        for full in (f"{_PREFIX}{base}_total", f"{_PREFIX}{base}", base):
             if full in scrape.series:
                 samples = scrape.series[full]
                 return {key: value for key, value in samples.items() if labels.items() <= dict(key).items()}
