@@ -1,5 +1,6 @@
 """Did the devices work for this trial alone, at their full clock, and were they watched all the time?"""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ def check_trace(frame: pd.DataFrame, devices: Sequence[Mapping[str, Any]], stage
     checks = [_check_complete(frame), _check_sampler(frame)]
     if (frame["source"] == "nvml").any():
         gpus = frame[frame["kind"] == "gpu"]
-        checks += [_check_clocks(gpus), *_check_memory(gpus, stages)]
+        checks += [_check_clocks(gpus), *_check_memory(gpus, stages), _check_foreign_processes(frame, stages)]
     if (frame["kind"] == "core").any():
         checks.append(_check_foreign_cpu(frame, devices, stages))
     if stages.get("bindings"):
@@ -115,6 +116,42 @@ def _check_memory(gpus: pd.DataFrame, stages: Mapping[str, Any]) -> list[Check]:
             Check(clean, "suspect", evidence, remedy) if evidence else Check(clean, "passed", f"{count} devices")
         )
     return checks
+
+
+def _check_foreign_processes(frame: pd.DataFrame, stages: Mapping[str, Any]) -> Check:
+    """Processes on our GPUs under load that belong to none of our trees.
+
+    Where the driver numbers processes as another namespace does, only those that were there before the launch are
+    certainly none of ours.
+    """
+    name = "no foreign process on the devices"
+    rows = frame[frame["kind"] == "gpu_process"]
+    load = rows[rows["stage"] == "load"]
+    if load.empty or "pid" not in frame:
+        return Check(name, "unknown", "the driver named no process on the devices under load")
+    launch = min((each["start_s"] for each in stages["stages"]), default=-math.inf)
+    ours = set(rows.loc[rows["instance"].notna(), "pid"])
+    before = set(rows.loc[rows["t_s"] < launch, "pid"])
+    strange = load[~load["pid"].isin(ours)]
+    knows_ours = not load[load["pid"].isin(ours)].empty
+    foreign = strange[strange["pid"].isin(before) | (strange["process"].notna() if knows_ours else False)]
+    if not foreign.empty:
+        remedy = "end other work on these devices, or leave them out, and measure again"
+        return Check(name, "suspect", _name_processes(foreign), remedy)
+    if not strange.empty:
+        return Check(name, "unknown", f"whose they are is not known here: {_name_processes(strange)}")
+    return Check(name, "passed", f"{load['pid'].nunique()} processes, all of this trial")
+
+
+def _name_processes(rows: pd.DataFrame) -> str:
+    """``process 4711 (python3) holds 3.00 GiB on GPU-…`` for each, with the most memory that it held."""
+    found = []
+    for (device, pid), seen in rows.groupby(["device", "pid"], sort=True):
+        names, most = seen["process"].dropna(), seen["mem_bytes"].max()
+        name = names.iloc[0] if len(names) else "unknown name"
+        held = "unknown memory" if pd.isna(most) else format_bytes(most)
+        found.append(f"process {pid:.0f} ({name}) holds {held} on {device}")
+    return "; ".join(found)
 
 
 def _unseen(when: str, watched: Sequence[str], seen: "pd.Series[float]") -> str:
