@@ -1,4 +1,4 @@
-"""Languages of the report: the files of each, and the font that Chinese needs, asked for before anything is measured."""
+"""Languages of the report: the files of each, and the font that Chinese needs, asked for early."""
 
 import json
 from pathlib import Path

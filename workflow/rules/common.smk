@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pdkv.cli import study_or_exit, start_or_exit
 from pdkv.due import attempt_due, plan_is_due
-from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure
+from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figure, trace_figure
 from pdkv.study.report_editions import editions
 from pdkv.wings import digest, folder_digest
 
@@ -46,7 +46,8 @@ wildcard_constraints:
     mode="|".join(re.escape(mode.id) for mode in study.modes),
     dtype="|".join(re.escape(dtype.id) for dtype in study.dtypes),
     repeat="|".join(str(repeat) for repeat in range(1, study.repeats + 1)),
-    edition="|".join(re.escape(suffix) for suffix in languages),
+    # In brackets: Snakemake takes an empty constraint, that of one language, for none.
+    edition=f"(?:{'|'.join(re.escape(suffix) for suffix in languages)})",
 
 
 def trial_name(wildcards):
@@ -104,7 +105,9 @@ def figures():
     return [
         figure
         for workload in study.workloads
-        for figure in level_figures(workload) + mode_figures(workload)
+        for figure in level_figures(workload)
+        + [curves_of(workload)]
+        + mode_figures(workload)
     ]
 
 
@@ -118,6 +121,11 @@ def level_figures(workload):
         for number, point in enumerate(workload.points)
         for kind, path in (("metrics", metrics_figure), ("ecdf", ecdf_figure))
     ]
+
+
+def curves_of(workload):
+    path, labels = curves_figure(workload.id), {"workload": workload.id}
+    return described_figure(path, "curves", labels)
 
 
 def mode_figures(workload):
