@@ -19,7 +19,7 @@ from sample_results import Sample, write_sample
 
 from pdkv.errors import UserError
 from pdkv.reporting import typefaces
-from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure
+from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
 from pdkv.reporting.figure_style import COLOURS
 from pdkv.reporting.figures import draw_figures
 from pdkv.reporting.report_model import ReportSettings
@@ -28,7 +28,12 @@ from pdkv.reporting.report_pdf import write_pdf
 
 def figure_paths(modes: Iterable[str]) -> list[str]:
     """The figures of a study with one workload, ``short``, and one load level."""
-    return [metrics_figure("short", 0), ecdf_figure("short", 0), *(trace_figure("short", mode) for mode in modes)]
+    return [
+        metrics_figure("short", 0),
+        ecdf_figure("short", 0),
+        ttft_parts_figure("short"),
+        *(trace_figure("short", mode) for mode in modes),
+    ]
 
 
 def draw(tmp_path: Path, sample: Sample | None = None) -> list[Path]:

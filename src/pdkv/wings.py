@@ -141,6 +141,7 @@ ANALYSING: Floors = {
         "figure_metrics",
         "figure_style",
         "figure_trace",
+        "figure_ttft_parts",
         "figures",
         "report_blocks",
         "report_claims",
@@ -158,6 +159,7 @@ ANALYSING: Floors = {
         "report_stages",
         "report_summary",
         "report_traces",
+        "report_ttft_parts",
         "stored_texts",
     ),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pdkv.cli import study_or_exit, start_or_exit
 from pdkv.due import attempt_due, plan_is_due
-from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figure, trace_figure
+from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
 from pdkv.study.report_editions import editions
 from pdkv.wings import digest, folder_digest
 
@@ -106,7 +106,7 @@ def figures():
         figure
         for workload in study.workloads
         for figure in level_figures(workload)
-        + [curves_of(workload)]
+        + [curves_of(workload), ttft_parts_of(workload)]
         + mode_figures(workload)
     ]
 
@@ -126,6 +126,11 @@ def level_figures(workload):
 def curves_of(workload):
     path, labels = curves_figure(workload.id), {"workload": workload.id}
     return described_figure(path, "curves", labels)
+
+
+def ttft_parts_of(workload):
+    path, labels = ttft_parts_figure(workload.id), {"workload": workload.id}
+    return described_figure(path, "ttft_parts", labels)
 
 
 def mode_figures(workload):

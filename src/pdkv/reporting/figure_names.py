@@ -14,6 +14,11 @@ def ecdf_figure(workload: str, point: int) -> str:
     return f"{workload}/ecdf_{point}.svg"
 
 
+def ttft_parts_figure(workload: str) -> str:
+    """Where the first token's time goes, for each cell and load level."""
+    return f"{workload}/ttft_parts.svg"
+
+
 def trace_figure(workload: str, mode: str) -> str:
     """The devices of one deployment mode over time."""
     return f"{workload}/trace_{mode}.svg"

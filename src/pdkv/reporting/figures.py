@@ -12,9 +12,10 @@ from pdkv.analysing.study_results import Cell, StudyResults, read_study_results
 from pdkv.artifacts import read_parquet
 from pdkv.reporting.figure_ecdf import draw_ecdf
 from pdkv.reporting.figure_metrics import draw_metrics
-from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure
+from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
 from pdkv.reporting.figure_style import Style, figure_settings, save_figure
 from pdkv.reporting.figure_trace import draw_trace
+from pdkv.reporting.figure_ttft_parts import draw_ttft_parts
 from pdkv.reporting.typefaces import choose_typefaces
 from pdkv.reporting.wording import Wording
 
@@ -42,6 +43,8 @@ def _draw_workload(results: StudyResults, workload: str, folder: Path, style: St
         values = {cell: _latencies(cell, index) for cell in cells}
         yield save_figure(draw_metrics(cells, index, values, style, say), folder / metrics_figure(workload, index))
         yield save_figure(draw_ecdf(cells, index, values, style, say), folder / ecdf_figure(workload, index))
+    split = draw_ttft_parts(cells, results.points_of(workload), say)
+    yield save_figure(split, folder / ttft_parts_figure(workload))
     for mode in results.modes:
         traces = {cell.dtype: frame for cell in cells if cell.mode == mode and (frame := _trace(cell)) is not None}
         yield save_figure(draw_trace(traces, say), folder / trace_figure(workload, mode))

@@ -21,6 +21,7 @@ from pdkv.reporting.report_service import describe_service_levels
 from pdkv.reporting.report_stages import describe_stages
 from pdkv.reporting.report_summary import say_what_is_known, say_what_is_untold, subtitle
 from pdkv.reporting.report_traces import describe_traces
+from pdkv.reporting.report_ttft_parts import describe_ttft_parts
 from pdkv.reporting.wording import Wording
 
 
@@ -70,6 +71,7 @@ def build_report(results: StudyResults, settings: ReportSettings) -> Report:
         *describe_metrics(results, settings.baseline, say),
         *describe_disaggregation(results, settings.baseline, settings.margin, say),
         *describe_precision(results, settings.baseline, settings.margin, say),
+        *describe_ttft_parts(results, say),
         *describe_service_levels(results, say),
         *(describe_claims(results, read_claims(settings.claims), say, settings.margin) if settings.claims else []),
         *describe_servers(results, say),
