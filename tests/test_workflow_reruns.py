@@ -130,6 +130,25 @@ def test_first_run_makes_everything(finished: Workspace) -> None:
     assert re.search(r"\[1/2\] w · \w+ · fp16 · r1", output), "progress says which trial of how many"
 
 
+def test_another_language_rewrites_the_report_and_measures_nothing(workspace: Workspace) -> None:
+    english = (workspace.folder / "reports/summary.md").read_bytes()
+    assert workspace.due("--config", "report={language: zh}") == {"draw_figures": 1, "write_markdown": 1, "write_pdf": 1}
+    both = ("reports/summary.pdf", "--config", "report={language: both}")
+    assert workspace.due(*both) == {"draw_figures": 1, "write_markdown": 1, "write_pdf": 2}
+    workspace.run(*both)
+    reports = workspace.folder / "reports"
+    assert (reports / "summary.md").read_bytes() == english
+    chinese = (reports / "summary.zh.md").read_text(encoding="utf-8")
+    assert "首 token 时延" in chinese
+    assert "(figures.zh/w/metrics_0.svg)" in chinese
+    for name in ("summary.pdf", "summary.zh.pdf"):
+        assert (reports / name).read_bytes().startswith(b"%PDF-")
+    drawn = [sorted(path.name for path in (reports / name / "w").iterdir()) for name in ("figures", "figures.zh")]
+    assert drawn[0] == drawn[1]
+    assert drawn[0]
+    assert not workspace.due(*both)
+
+
 @pytest.mark.parametrize("engine", ["auto", ENGINE_BY_PYTHON], ids=["embedded", "by python"])
 def test_every_command_of_a_first_run_is_one_that_the_command_line_takes(tmp_path: Path, engine: str) -> None:
     """On an empty clone too, where the model must be made first: no rule may print words that `pdkv` refuses."""

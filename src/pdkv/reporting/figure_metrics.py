@@ -47,10 +47,14 @@ def draw_metrics(cells: Sequence[Cell], index: int, values: Values, style: Style
     first = panels[0]
     first.set_yticks(
         range(len(shown)),
-        [cell.name + ("" if (state := cell.point_state(index)) == "valid" else f" ({state})") for cell in shown],
+        [_label(cell, cell.point_state(index), say) for cell in shown],
     )
     first.set_ylim(len(shown) - 0.5, -0.5)
     return figure
+
+
+def _label(cell: Cell, state: str, say: Wording) -> str:
+    return cell.name if state == "valid" else say("word.only_in", value=cell.name, cells=say(f"state.{state}"))
 
 
 def _draw_spread(axes: Axes, row: int, values: FloatArray, style: Style, cell: Cell) -> None:

@@ -14,8 +14,10 @@ from pdkv.reporting.report_phrases import (
     listed,
     load_level,
     same_or_split,
+    stage_name,
     topology,
 )
+from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_bytes
 
@@ -154,8 +156,9 @@ def _workload_table(results: StudyResults, say: Wording) -> Table:
             row(
                 name,
                 *(known_or_dash(config.get(key), say) for key in ("input_tokens", "output_tokens", "max_model_len")),
-                ", ".join(load_level(point, say) for point in points) or DASH,
-                ", ".join(dict.fromkeys(known_or_dash(point.get("requests"), say) for point in points)) or DASH,
+                say("list.comma").join(load_level(point, say) for point in points) or DASH,
+                say("list.comma").join(dict.fromkeys(known_or_dash(each.get("requests"), say) for each in points))
+                or DASH,
             )
         )
     columns = (
@@ -179,8 +182,8 @@ def _mode_table(results: StudyResults, say: Wording) -> Table:
             "kv_connector": mode.get("kv_connector"),
             **{key: mode.get(key) for key in ("args", "prefill_args", "decode_args", "env", "kv_connector_config")},
         }
-        said = "; ".join(
-            f"{say(f'mode.{key}')}: {known_or_dash(value, say)}"
+        said = say("list.semicolon").join(
+            say("word.colon", name=say(f"mode.{key}"), value=known_or_dash(value, say))
             for key, value in settings.items()
             if value not in (None, {})
         )
@@ -189,7 +192,7 @@ def _mode_table(results: StudyResults, say: Wording) -> Table:
             row(
                 name,
                 topology(cells[0], say),
-                ", ".join(hardware_texts) or DASH,
+                say("list.comma").join(hardware_texts) or DASH,
                 known_or_dash(mode.get("tensor_parallel_size"), say),
                 said or say("mode.engine_default" if is_launched(cells[0]) else "mode.as_user_runs"),
             )
@@ -203,7 +206,9 @@ def _mode_table(results: StudyResults, say: Wording) -> Table:
     )
     launched = [is_launched(cell) for cell in results.cells]
     fixed = [say("mode.launched" if all(launched) else "mode.some_launched")] if any(launched) else []
-    return Table(say("mode.caption"), columns, tuple(rows), notes=(" ".join((say("mode.note"), *fixed)),))
+    return Table(
+        say("mode.caption"), columns, tuple(rows), notes=(say("list.sentence").join((say("mode.note"), *fixed)),)
+    )
 
 
 def _dtype_table(results: StudyResults, say: Wording) -> Table:
@@ -222,7 +227,7 @@ def _dtype_table(results: StudyResults, say: Wording) -> Table:
                 name,
                 known_or_dash(config.get("model_dtype"), say),
                 known_or_dash(config.get("kv_cache_dtype"), say),
-                ", ".join(resolved) or DASH,
+                say("list.comma").join(resolved) or DASH,
             )
         )
     columns = tuple(left(say(f"dtype.{key}")) for key in ("name", "model", "asked", "resolved"))
@@ -236,14 +241,18 @@ def _validity_table(results: StudyResults, say: Wording) -> Table:
         checks = [check for part in (*cell.trials, cell.content) for check in part.get("checks") or []]
         counts = Counter(check["state"] for check in checks)
         doubts = [
-            say("validity.doubt", state=say(f"check.{state}"), names=listed(names, say))
+            say("validity.doubt", state=say(f"check.{state}"), names=listed([retell(name, say) for name in names], say))
             for state in ("failed", "suspect", "unknown")
             if (names := list(dict.fromkeys(check["name"] for check in checks if check["state"] == state)))
         ]
         if cell.state == "failed":
             stages = dict.fromkeys((trial.get("failure") or {}).get("stage") for trial in cell.trials)
             doubts.insert(
-                0, say("validity.failed", stage=listed([str(stage) for stage in stages if stage], say) or DASH)
+                0,
+                say(
+                    "validity.failed",
+                    stage=listed([stage_name(str(each), say) for each in stages if each], say) or DASH,
+                ),
             )
         rows.append(
             row(
@@ -251,7 +260,7 @@ def _validity_table(results: StudyResults, say: Wording) -> Table:
                 say(f"state.{cell.state}"),
                 f"{len(cell.used_trials)} / {len(cell.trials)}",
                 f"{counts['passed']} / {len(checks)}",
-                "; ".join(doubts) or DASH,
+                say("list.semicolon").join(doubts) or DASH,
             )
         )
     columns = (

@@ -1,5 +1,6 @@
 """What every number means, and how to make the report again."""
 
+import re
 import shlex
 
 from pdkv.reporting.report_blocks import Definitions, Excerpt, Paragraph, Section
@@ -10,8 +11,7 @@ DEFAULT_CONFIG = "config/config.yaml"  # what Snakemake reads if it is told noth
 
 def describe_definitions(config: str | None, say: Wording) -> list[Section]:
     """Both closing sections. ``config`` is the study's file, as a person names it from the project's folder."""
-    terms = tuple(tuple(text.split(": ", 1)) for text in say.section("define").values())
-    definitions = tuple((term, meaning) for term, meaning in terms)
+    definitions = tuple(_define(text) for text in say.section("define").values())
     return [
         Section(say("definitions.title"), (Paragraph(say("definitions.introduction")), Definitions(definitions))),
         Section(
@@ -19,6 +19,11 @@ def describe_definitions(config: str | None, say: Wording) -> list[Section]:
             (Paragraph(say("reproduce.text")), Excerpt(command_for(config)), Paragraph(say("reproduce.where"))),
         ),
     ]
+
+
+def _define(text: str) -> tuple[str, str]:
+    term, meaning = re.split(": |：", text, maxsplit=1)
+    return term, meaning
 
 
 def command_for(config: str | None) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.log_text import clean_lines
 from pdkv.reporting.report_blocks import Block, Excerpt, Paragraph, Section, Table, left, row
-from pdkv.reporting.report_phrases import cell_label
+from pdkv.reporting.report_phrases import cell_label, stage_name
+from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.typefaces import printable_log
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
@@ -40,10 +41,9 @@ def _cut(line: str, say: Wording) -> str:
 def _failed_launch(cell: Cell, trial: dict[str, Any], say: Wording) -> Section:
     failure = trial["failure"]
     stage = str(failure.get("stage") or DASH)
-    reason = printable_log(str(failure.get("reason") or say("failures.no_reason")))
-    blocks: list[Block] = [
-        Paragraph(say("failures.said", stage=stage, attempt=trial.get("attempt") or 1, reason=reason))
-    ]
+    reason = retell(str(failure["reason"]), say) if failure.get("reason") else say("failures.no_reason")
+    words = {"stage": stage_name(stage, say), "attempt": trial.get("attempt") or 1, "reason": reason}
+    blocks: list[Block] = [Paragraph(say("failures.said", **words))]
     if failure.get("excerpt"):
         blocks.append(Excerpt(excerpt_of(str(failure["excerpt"]), say)))
     remedy = f"remedy.{stage}"
@@ -69,10 +69,10 @@ def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
     order = sorted(found, key=lambda key: ("failed", "suspect", "unknown").index(key[1]))
     rows = [
         row(
-            name,
+            retell(name, say),
             say(f"check.{state}"),
-            printable_log(evidence),
-            printable_log(remedy),
+            retell(evidence, say),
+            retell(remedy, say),
             _launches(found[key], results, say),
         )
         for key in order
@@ -91,4 +91,4 @@ def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
 def _launches(names: list[str], results: StudyResults, say: Wording) -> str:
     """The launches by name; not one by one where they are all that ran."""
     ran = sum(not trial.get("failure") for cell in results.cells for trial in cell.trials)
-    return say("checks.all_launches", count=ran) if len(names) == ran > 2 else ", ".join(names)
+    return say("checks.all_launches", count=ran) if len(names) == ran > 2 else say("list.comma").join(names)

@@ -66,7 +66,8 @@ class _Numbers:
             case Bullets(items):
                 yield from _bullets(items)
             case Definitions(items):
-                yield from (f"- **{escape(term)}**: {escape(meaning)}" for term, meaning in items)
+                for term, meaning in items:
+                    yield f"- {self.say('word.colon', name=f'**{escape(term)}**', value=escape(meaning))}"
             case Excerpt(text):
                 yield from _fenced(text)
             case Figure():
@@ -74,20 +75,23 @@ class _Numbers:
             case Table():
                 yield from self._table(block)
 
+    def _label(self, kind: str, number: int) -> str:
+        return self.say("word.label", kind=self.say(f"word.{kind}"), number=number)
+
     def _figure(self, figure: Figure) -> Iterator[str]:
         self.figure_count += 1
         label = f"{self.say('word.figure')} {self.figure_count}"
         yield f"![{label}]({self.figures}/{quote(figure.path)})"
         yield ""
-        yield f"*{label}.* {escape(figure.caption)}"
+        yield f"*{self._label('figure', self.figure_count)}* {escape(figure.caption)}"
 
     def _table(self, table: Table) -> Iterator[str]:
         self.tables += 1
-        yield f"*{self.say('word.table')} {self.tables}.* {escape(table.caption)}"
+        yield f"*{self._label('table', self.tables)}* {escape(table.caption)}"
         yield ""
         yield _row(escape(f"{column.group} {column.title}".strip()) for column in table.columns)
         yield _row("---" if column.align == "left" else "---:" for column in table.columns)
-        yield from (_row(_value(value) for value in row) for row in table.rows)
+        yield from (_row(_value(value, self.say) for value in row) for row in table.rows)
         for note in table.notes:
             yield ""
             yield escape(note)
@@ -97,12 +101,13 @@ def _row(cells: Iterator[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _value(value: Value) -> str:
+def _value(value: Value, say: Wording) -> str:
     text = escape(value.text)
     shown = f"**{text}**" if value.best else text
     mark = escape(value.mark) if value.mark else ""
-    under = f" ({escape(value.under.replace(chr(10), ', '))})" if value.under else ""
-    return f"{shown}{mark}{under}"
+    if not value.under:
+        return shown + mark
+    return say("word.only_in", value=shown + mark, cells=escape(say("list.phrase").join(value.under.split("\n"))))
 
 
 def _bullets(items: Sequence[str]) -> Iterator[str]:

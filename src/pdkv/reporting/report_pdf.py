@@ -1,6 +1,7 @@
 """The report as PDF: the blocks go to the compiler as data, so that nothing in them can be markup."""
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import typst
 
 from pdkv.artifacts import atomic_path
 from pdkv.errors import UserError
-from pdkv.reporting.report_blocks import Block, Excerpt, Figure, Report, Table
+from pdkv.reporting.report_blocks import Block, Bullets, Definitions, Excerpt, Figure, Paragraph, Report, Table
 from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
 from pdkv.reporting.typefaces import MONO_FONT, Typefaces, choose_typefaces
 from pdkv.reporting.wording import Wording
@@ -23,6 +24,8 @@ LINE_BREAK = "\u200b"  # zero-width space: a line may end here
 NO_BREAK = "\u2060"  # word joiner
 LONGEST_WORD = 18
 SMALLEST_SHARE, LARGEST_SHARE = 6, 12
+_MARK_BEFORE_WORD = re.compile("[，；：、。](?=[^\\s，；：、。）”])")
+_RUNS = re.compile("[\u3000-\u9fff\uff00-\uffef]+|[^\u3000-\u9fff\uff00-\uffef]+")
 EXCERPT_WIDTH = 112  # characters of the monospace font on a line
 
 
@@ -76,8 +79,11 @@ def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, An
         figure["number"] = number
     return {
         **asdict(report),
+        "said": [breakable_chinese(text) for text in report.said],
+        "untold": [breakable_chinese(text) for text in report.untold],
         "sections": sections,
         "fonts": list(typefaces.families),
+        "outlined": typefaces.one_weight,
         "mono": [MONO_FONT, *typefaces.families],
         "words": {key: say(f"pdf.{key}") for key in ("contents", "figure", "table")}
         # Numbers are known only where pages are set.
@@ -88,9 +94,18 @@ def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, An
 
 def _block(block: Block) -> dict[str, Any]:
     data = {"kind": type(block).__name__.lower(), **asdict(block)}
+    if isinstance(block, Paragraph):
+        data["text"] = breakable_chinese(block.text)
+    if isinstance(block, Bullets):
+        data["items"] = [breakable_chinese(item) for item in block.items]
+    if isinstance(block, Definitions):
+        data["items"] = [[term, breakable_chinese(meaning)] for term, meaning in block.items]
+    if isinstance(block, Figure | Table):
+        data["caption"] = breakable_chinese(block.caption)
     if isinstance(block, Excerpt):
         data["text"] = "\n".join(_wrap(line) for line in block.text.split("\n"))
     if isinstance(block, Table):
+        data["notes"] = [breakable_chinese(note) for note in block.notes]
         data["rows"] = [[{**asdict(value), "text": breakable(value.text)} for value in row] for row in block.rows]
         # "tok/s" stays on one line.
         data["columns"] = [
@@ -123,7 +138,18 @@ def _column_groups(table: Table) -> list[dict[str, Any]]:
 
 def breakable(text: str) -> str:
     """Long words of a table may be broken, at their own joints where they have some: a path must not leave the page."""
-    return " ".join(_breakable_word(word) if len(word) > LONGEST_WORD else word for word in text.split(" "))
+    words = breakable_chinese(text).split(" ")
+    return " ".join(LINE_BREAK.join(map(_breakable_run, word.split(LINE_BREAK))) for word in words)
+
+
+def breakable_chinese(text: str) -> str:
+    """A line may end after a full-width mark, also before the sign of a number: else half of it would stay empty."""
+    return _MARK_BEFORE_WORD.sub(rf"\g<0>{LINE_BREAK}", text)
+
+
+def _breakable_run(word: str) -> str:
+    """Chinese breaks anywhere by itself; what is between is a word."""
+    return "".join(_breakable_word(run) if len(run) > LONGEST_WORD else run for run in _RUNS.findall(word))
 
 
 def _breakable_word(word: str) -> str:

@@ -4,9 +4,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pdkv.analysing.load_level import load_label
-from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_percent
+
+# The numbers that an effect is shown in: few enough for one row, each with its own column.
+HEADLINES = (
+    ("ttft", "mean"), ("ttft", "median"), ("ttft", "p99"), ("tpot", "mean"), ("itl", "p99"), ("e2el", "mean"),
+    ("output_throughput", "value"),
+)  # fmt: skip
 
 
 def hardware(cell: Cell, say: Wording) -> str:
@@ -55,6 +61,30 @@ def format_change(ratio: float | None) -> str:
     return "0.0%" if text in ("+0.0%", "-0.0%") else text.replace("-", "−")
 
 
+def headline(metric: str, stat: str, say: Wording) -> str:
+    """``TTFT mean``, ``output tok/s``: the heading of a column."""
+    name = say(f"metric.{metric}.short")
+    return name if stat == "value" else say("effects.headline", metric=name, stat=say(f"stat.{stat}"))
+
+
+def verdict(effect: Effect, say: Wording) -> str:
+    """The verdict in the report's language."""
+    key = f"verdict.{effect.verdict.replace(' ', '_')}"
+    return say(key) if say.has(key) else effect.verdict
+
+
+def number_phrase(metric: str, stat: str, say: Wording) -> str:
+    """``mean TTFT``, ``output throughput``: a number within a sentence."""
+    name = say(f"metric.{metric}.name")
+    return name if stat == "value" else say("summary.number", metric=name, stat=say(f"stat.{stat}"))
+
+
+def stage_name(stage: str, say: Wording) -> str:
+    """A stage of a trial within a sentence."""
+    key = f"failures.stage.{stage}"
+    return say(key) if say.has(key) else stage
+
+
 def is_suspect(cell: Cell, index: int) -> bool:
     """Whether the numbers of a cell at one load level rest on launches that a check raised doubt about."""
     return "suspect" in (cell.state, cell.point_state(index))
@@ -84,7 +114,7 @@ def listed(names: Iterable[str], say: Wording) -> str:
     items = list(names)
     if len(items) < 2:
         return "".join(items)
-    return say("list.last", others=", ".join(items[:-1]), last=items[-1])
+    return say("list.last", others=say("list.comma").join(items[:-1]), last=items[-1])
 
 
 def counted(number: int, key: str, say: Wording) -> str:
@@ -101,9 +131,9 @@ def known_or_dash(value: object, say: Wording) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
-        return ", ".join(known_or_dash(item, say) for item in value)
+        return say("list.comma").join(known_or_dash(item, say) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{key}={item}" for key, item in value.items()) or DASH
+        return say("list.comma").join(f"{key}={item}" for key, item in value.items()) or DASH
     return str(value)
 
 
@@ -115,9 +145,10 @@ def same_or_split(values: Sequence[tuple[Cell, str]], results: StudyResults, say
     if len(holders) < 2:
         return next(iter(holders), DASH)
     parts = [
-        say("word.only_in", value=text, cells=", ".join(_named(cells, results))) for text, cells in holders.items()
+        say("word.only_in", value=text, cells=say("list.comma").join(_named(cells, results)))
+        for text, cells in holders.items()
     ]
-    return "; ".join(parts)
+    return say("list.semicolon").join(parts)
 
 
 def _named(cells: Sequence[Cell], results: StudyResults) -> list[str]:

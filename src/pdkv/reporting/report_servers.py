@@ -23,7 +23,7 @@ def describe_servers(results: StudyResults, say: Wording) -> list[Section]:
     blocks: list[Block] = [Paragraph(say("servers.introduction"))]
     differing = [cell.name for cell in results.cells if _launches_differ(cell)]
     if differing:
-        blocks.append(Paragraph(say("servers.differ", cells=", ".join(differing))))
+        blocks.append(Paragraph(say("servers.differ", cells=say("list.comma").join(differing))))
     blocks += [_capacity_table(results, instances, say), _resolved_table(results, instances, say)]
     return [Section(say("servers.title"), tuple(blocks))]
 

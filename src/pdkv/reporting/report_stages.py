@@ -38,7 +38,7 @@ def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
     sentences = [_overhead_sentence(total, say) if whole else say("stages.nothing")]
     if gaps := trial_gaps(results.cells):
         sentences.append(_gaps_sentence(gaps, total if len(whole) == len(rows) - 1 else None, say))
-    return [Section(say("stages.title"), (Paragraph(" ".join(sentences)), table))]
+    return [Section(say("stages.title"), (Paragraph(say("list.sentence").join(sentences)), table))]
 
 
 def _share(times: Sequence[float | None]) -> Value:
@@ -50,12 +50,13 @@ def _gaps_sentence(gaps: TrialGaps, total: Sequence[float] | None, say: Wording)
     """The time between launches; with ``total``, that of a study all of which ran to its end, also its share."""
     said = say("stages.gaps", gaps=format_duration(gaps.gaps_s), count=gaps.count)
     if gaps.overlapping:
-        return f"{said} {say('stages.gaps_overlapping')}"
+        return say("list.sentence").join((said, say("stages.gaps_overlapping")))
     if total is None:
         return said
     whole_s = gaps.walls_s + gaps.gaps_s
     share = f"{(total[-1] + gaps.gaps_s) / whole_s:.1%}"
-    return f"{said} {say('stages.gaps_share', whole=format_duration(whole_s), share=share)}"
+    shared = say("stages.gaps_share", whole=format_duration(whole_s), share=share)
+    return say("list.sentence").join((said, shared))
 
 
 def _overhead_sentence(total: Sequence[float], say: Wording) -> str:

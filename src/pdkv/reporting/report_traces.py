@@ -7,6 +7,7 @@ from pdkv.analysing.study_results import ENGINE_ROLES, Cell, StudyResults
 from pdkv.reporting.figure_names import trace_figure
 from pdkv.reporting.report_blocks import Block, Column, Figure, Paragraph, Section, Table, left, row, ruled_by
 from pdkv.reporting.report_phrases import cell_label, listed
+from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_bytes, format_quantity
 
@@ -39,7 +40,7 @@ def _sources(traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> str:
         sentences.append(say("traces.sampler", seconds=f"{max(sampler):.2g}"))
     if counter:
         sentences.append(say("traces.counter", seconds=f"{max(counter):.2g}"))
-    return " ".join(sentences)
+    return say("list.sentence").join(sentences)
 
 
 def _source_names(traced: list[tuple[Cell, dict[str, Any]]], cells: list[Cell], say: Wording) -> str:
@@ -67,9 +68,10 @@ def _missing(traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> str:
                 reasons.append(entry["reason"])
     if not phases or not fields:
         return ""
-    names = ", ".join(say(f"field.{name}") for name in dict.fromkeys(FIELDS.values()) if name in fields)
-    why = f" ({'; '.join(dict.fromkeys(reasons))})" if reasons else ""
-    return say("traces.missing", source=_source_names(traced, [cell for cell, _ in traced], say), list=names + why)
+    names = say("list.comma").join(say(f"field.{name}") for name in dict.fromkeys(FIELDS.values()) if name in fields)
+    why = say("list.semicolon").join(dict.fromkeys(retell(reason, say) for reason in reasons))
+    told = say("word.only_in", value=names, cells=why) if why else names
+    return say("traces.missing", source=_source_names(traced, [cell for cell, _ in traced], say), list=told)
 
 
 def _load_table(results: StudyResults, traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from pdkv.reporting.typefaces import printable_log
 from pdkv.reporting.wording import Wording, fill_in
 
 SUBJECT = "… "  # before a template that follows a name: "… ended with status {1}"
@@ -17,6 +18,7 @@ _PLACE = re.compile(r"\{(\d+)(…?)\}")
 _WORDS = re.compile(r"[A-Za-z']{2,},? [A-Za-z]{2,}")
 # A name or a number: a few words, none of which ends a part of a sentence. {1…} takes anything.
 _WORD = r"(?:(?![,;:] |/ )\S)+"
+_FEW_LETTERS = 4  # "{1} on {2}": filled with more than a word each, it would match anything
 _NAME = rf"{_WORD}(?: {_WORD}){{0,7}}?"
 
 
@@ -30,7 +32,11 @@ class Sentence:
 
 
 def retell(text: str, say: Wording) -> str:
-    """``text``, one that the results hold, in the language of ``say``; what has no translation stands in quotes."""
+    """``text``, one that the results hold, in the language of ``say``; what has no translation stands in quotes.
+
+    What cannot be printed is escaped.
+    """
+    text = printable_log(text)
     if not sentences(say.language):
         return text
     found = _parts(text, say.language)
@@ -52,23 +58,24 @@ def sentences(language: str) -> tuple[Sentence, ...]:
 def _sentence(english: str, translation: str) -> Sentence:
     if english.startswith(SUBJECT):
         english, translation = f"{{0}} {english.removeprefix(SUBJECT)}", translation.replace(SUBJECT, "{0} ", 1)
+    letters = sum(char.isalpha() for char in _PLACE.sub("", english))
     fixed, pattern, end = [], "", 0
     for place in _PLACE.finditer(english):
         piece = english[end : place.start()]
         fixed.append(piece)
-        pattern += f"{re.escape(piece)}(?P<p{place[1]}>{_filling(piece, place)})"
+        pattern += f"{re.escape(piece)}(?P<p{place[1]}>{_filling(piece, place, letters)})"
         end = place.end()
     fixed.append(english[end:])
     pattern += re.escape(english[end:])
     return Sentence(re.compile(pattern, re.DOTALL), tuple(fixed), translation.replace("{", "{p"))
 
 
-def _filling(before: str, place: re.Match[str]) -> str:
+def _filling(before: str, place: re.Match[str], letters: int) -> str:
     if place[2]:
         return ".+?"
     if before[-1:].isalpha():  # the s of a plural
         return r"\w*"
-    return r"\S+" if place[1] == "0" else _NAME
+    return _WORD if place[1] == "0" or letters < _FEW_LETTERS else _NAME
 
 
 def _parts(text: str, language: str) -> str | None:

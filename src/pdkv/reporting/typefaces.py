@@ -28,15 +28,17 @@ _FILES = (
     "DejaVuSans-BoldOblique.ttf",
     "DejaVuSansMono.ttf",
 )
+_STYLES = ("bold", "black", "heavy", "medium", "light", "thin", "italic", "oblique")
 _CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH", "IDEOGRAPHIC")
 
 
 @dataclass(frozen=True)
 class Typefaces:
-    """``families`` in order of preference, and the files that hold them."""
+    """``families`` in order of preference, the files that hold them, and whether one of them has no bold."""
 
     families: tuple[str, ...]
     files: tuple[Path, ...]
+    one_weight: bool = False
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
@@ -51,29 +53,37 @@ def choose_typefaces(texts: Iterable[str]) -> Typefaces:
     """Fonts that together have every character of ``texts``; raises :class:`UserError` where none is installed."""
     files = [_BUNDLED / name for name in _FILES]
     missing = _printed(texts) - _characters(files[0])
-    if not missing:
-        return Typefaces((TEXT_FONT,), tuple(files))
-    families = [TEXT_FONT]
+    families, one_weight = [TEXT_FONT], False
     while missing:
         path = _best_font(missing)
         if path is None:
             raise _no_glyph(missing)
         families.append(FT2Font(str(path)).family_name)
         files.append(path)
+        bold = Path(str(path).replace("Regular", "Bold"))
+        if bold != path and bold.is_file():
+            files.append(bold)
+        else:
+            one_weight = True
         missing -= _characters(path)
-    return Typefaces(tuple(families), tuple(files))
+    return Typefaces(tuple(families), tuple(files), one_weight)
 
 
 def _best_font(missing: set[int]) -> Path | None:
     """The installed font that has most of these characters: the fewer fonts, the more even a line looks."""
     best, most = None, 0
-    for path in _installed_fonts():
+    for path in sorted(_installed_fonts(), key=_is_special):
         found = len(missing & _characters(path))
         if found == len(missing):
             return path
         if found > most:
             best, most = path, found
     return best
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a font is bold, thin or slanted, by its name: text asks for the plain one."""
+    return any(word in path.stem.lower() for word in _STYLES)
 
 
 def printable_log(text: str) -> str:
