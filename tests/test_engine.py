@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pdkv.errors import StageFailed
-from pdkv.measuring.cores import format_cores, split_cores
+from pdkv.measuring.cores import cores_of_gpus, format_cores, split_cores
 from pdkv.measuring.engine import fill_placeholders, place_instances
 from pdkv.measuring.ports import PortReservation, reserved_ports
 from pdkv.measuring.process_tree import read_process
@@ -203,6 +203,19 @@ class TestPlacement:
         assert [instance.cores for instance in instances] == [None, None]
         assert client is None
 
+    def test_the_side_channels_ports_are_the_same_in_the_next_launch(self, tmp_path: Path) -> None:
+        launches = []
+        for _ in range(2):
+            with reserved_ports() as ports:
+                plan = self.plan("cuda", 2)
+                placed, _ = place_instances(plan, tmp_path, ports=ports, cores=[0], gpus=list("abcd"), mark="")
+                launches.append([int(instance.server.env["KV_PORT"]) for instance in placed])
+                with reserved_ports() as others:
+                    beside, _ = place_instances(plan, tmp_path, ports=others, cores=[0], gpus=list("abcd"), mark="")
+                    assert not {int(each.server.env["KV_PORT"]) for each in beside} & set(launches[-1])
+        assert launches[0] == launches[1]
+        assert abs(launches[0][0] - launches[0][1]) >= 2  # one for each of its two workers
+
     def test_too_few_gpus_is_a_failed_launch(self, tmp_path: Path, ports: PortReservation) -> None:
         with pytest.raises(StageFailed, match="needs 4 GPUs, 2 were given"):
             place_instances(self.plan("cuda", 2), tmp_path, ports=ports, cores=[0], gpus=["a", "b"], mark="")
@@ -214,6 +227,33 @@ class TestPlacement:
         said = '{"remote": "{url:foo}", "at": "{kv_port}"}'
         assert fill_placeholders(said, {"port": "1"}) == said
         assert fill_placeholders("{{port}} {url:} {metrics_port}", {"port": "1"}) == "{1} {url:} {metrics_port}"
+
+
+@pytest.mark.parametrize(
+    ("cores", "mine", "count", "own"),
+    [
+        (range(8000, 8016), [0], 2, range(8000, 8008)),
+        (range(8000, 8016), [1], 2, range(8008, 8016)),
+        (range(8000, 8016), [0, 1], 2, range(8000, 8016)),
+        (range(8000, 8013), [2], 3, range(8008, 8013)),
+        (range(8000, 8016), [0], 1, range(8000, 8016)),  # all that this job was given
+        (range(8000, 8007), [0], 2, range(8000, 8007)),  # too few to be divided
+        (range(8000, 8016), [5], 8, range(8000, 8016)),
+    ],
+)
+def test_cores_go_with_gpus(cores: range, mine: list[int], count: int, own: range) -> None:
+    """Cores of no machine: nothing is known of their hardware threads."""
+    assert cores_of_gpus(cores, mine, count) == list(own)
+
+
+def test_hardware_threads_of_a_core_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def siblings(path: Path, encoding: str) -> str:  # core n has the threads n and n + 8, as on many servers
+        thread = int(path.parts[5].removeprefix("cpu"))
+        return f"{thread % 8},{thread % 8 + 8}"
+
+    monkeypatch.setattr(Path, "read_text", siblings)
+    assert cores_of_gpus(range(16), [0], 2) == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert cores_of_gpus(range(16), [1], 2) == [4, 5, 6, 7, 12, 13, 14, 15]
 
 
 @pytest.mark.parametrize(

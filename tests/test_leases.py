@@ -4,14 +4,18 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pynvml
 import pytest
 from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
 
 from pdkv.errors import UserError
+from pdkv.measuring import leases
 from pdkv.measuring.leases import Lease, lease_gpus, lease_host
 
 ONE, TWO = "GPU-1a2b", "GPU-9f3c"
@@ -139,31 +143,139 @@ def test_a_note_cannot_write_to_the_terminal(lease: Callable[..., Lease], tmp_pa
     assert f"{ONE} is held by process 7 (a[2Jb)" in raised.value.problem
 
 
-def test_gpus_that_nobody_uses_come_first(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
-    nvml.gpus[0].processes = [(4711, 3 * GIB)]
-    nvml.gpus[0].memory_used = 3 * GIB
+# What others than pdkv do on a GPU
+
+
+def occupy(gpu: FakeGpu, gib: float, *pids: int) -> None:
+    gpu.memory_used = int(gib * GIB)
+    gpu.processes = [(pid, gpu.memory_used) for pid in pids]
+
+
+def test_a_gpu_whose_memory_a_stranger_holds_is_left_to_him(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
+    occupy(nvml.gpus[0], 3, os.getpid())
     with lease(1) as quiet:
         assert (quiet.uuids, quiet.warnings) == ((TWO,), ())
-        with lease(1) as used:
-            assert used.uuids == (ONE,)
-            assert used.warnings == (f"{ONE} is used by process 4711, 3.00 GiB of its memory taken",)
+        with pytest.raises(UserError) as raised:
+            lease(1)
+    user = f"{ONE} is used by process {os.getpid()} ({psutil.Process().name()}), 3.00 GiB of its memory taken"
+    holder = f"{TWO} is held by process {os.getpid()} (w/default/fp16/r1)"
+    assert raised.value.problem == f"no lease of 1 of 2 GPUs within 0.0 s: {user}; {holder}"
+
+
+def test_strangers_are_waited_for_and_then_named(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
+    occupy(nvml.gpus[0], 3, 4_194_999)  # of another container: it has no name here
+    said: list[str] = []
+    with pytest.raises(UserError) as raised:
+        lease(2, wait_s=1000, foreign_wait_s=0.1, say=said.append)
+    user = f"{ONE} is used by process 4194999, 3.00 GiB of its memory taken"
+    assert said == [f"waiting for 2 of 2 GPUs: {user}"]
+    assert raised.value.problem == f"no lease of 2 of 2 GPUs within 0.1 s: {user}"
+    assert "CUDA_VISIBLE_DEVICES" in raised.value.remedy
+    with lease(2, wait_s=1000, say=lambda message: occupy(nvml.gpus[0], 0)) as both:
+        assert both.uuids == (ONE, TWO)
 
 
 def test_use_is_told_as_far_as_it_can_be_seen(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
-    nvml.gpus[0].memory_used = 2 * GIB  # no process is listed: it lives in another container
-    nvml.gpus[1].processes = [(4711, None)]
+    occupy(nvml.gpus[0], 2)  # no process is listed: it lives in another container
+    nvml.gpus[1].processes = [(4_194_999, None)]
     nvml.gpus[1].answers = {"nvmlDeviceGetMemoryInfo": not_supported}
-    with lease(2) as both:
-        assert both.warnings == (
-            f"{ONE} is used by a process that can't be seen from here, 2.00 GiB of its memory taken",
-            f"{TWO} is used by process 4711, unknown of its memory taken",
-        )
+    with pytest.raises(UserError) as raised:
+        lease(1)
+    assert raised.value.problem.endswith(
+        f"{ONE} is used by a process that can't be seen from here, 2.00 GiB of its memory taken; "
+        f"{TWO} is used by process 4194999, unknown of its memory taken"
+    )
+
+
+def test_a_stranger_who_comes_between_look_and_lock_is_seen(
+    lease: Callable[..., Lease], nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock_late(*arguments: Any) -> Any:
+        occupy(nvml.gpus[0], 3, 4711)
+        return real(*arguments)
+
+    real = leases._lock_all
+    monkeypatch.setattr(leases, "_lock_all", lock_late)
+    with lease(1) as mine:
+        assert mine.uuids == (TWO,)
 
 
 def test_what_the_driver_keeps_is_no_use(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
     nvml.gpus[0].memory_used = GIB // 4
     with lease(1) as mine:
         assert (mine.uuids, mine.warnings) == ((ONE,), ())
+
+
+def test_a_small_process_is_avoided_and_else_told(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
+    occupy(nvml.gpus[0], 0.25, 4_194_999)
+    with lease(1) as first, lease(1) as second:
+        assert (first.uuids, first.warnings) == ((TWO,), ())
+        assert second.warnings == (f"{ONE} is used by process 4194999, 256 MiB of its memory taken",)
+
+
+# NVLink
+
+
+def test_gpus_joined_by_nvlink_go_together(tmp_path: Path) -> None:
+    names = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]  # bridges join a with c, and b with d
+    nvml = FakeNvml(*(FakeGpu(name, bus=bus) for bus, name in enumerate(names)))
+    nvml.gpus[0].joined = {"GPU-c"}
+    nvml.gpus[1].joined = {"GPU-d"}
+
+    def take(count: int, group: int = 1) -> Lease:
+        return lease_gpus(count, {}, nvml, trial="t", group=group, folder=tmp_path)
+
+    with take(4, group=2) as all_of_them:
+        assert all_of_them.uuids == ("GPU-a", "GPU-c", "GPU-b", "GPU-d")
+    with take(1) as one, take(2) as pair:
+        assert (one.uuids, pair.uuids) == (("GPU-a",), ("GPU-b", "GPU-d"))
+    nvml.gpus[2].memory_used = 3 * GIB
+    with take(2) as pair:
+        assert pair.uuids == ("GPU-b", "GPU-d")
+
+
+@pytest.mark.parametrize("answer", [not_supported, pynvml.NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED])
+def test_without_nvlink_cudas_order_stays(lease: Callable[..., Lease], nvml: FakeNvml, answer: Any) -> None:
+    for gpu in nvml.gpus:
+        gpu.answers = {"nvmlDeviceGetP2PStatus": answer}
+    with lease(2) as both:
+        assert both.uuids == (ONE, TWO)
+
+
+# Beside each other, and one after the other
+
+
+def test_a_lease_knows_who_is_beside_it(tmp_path: Path, lease: Callable[..., Lease]) -> None:
+    with lease(1, trial="w/default/fp16/r1") as first:
+        assert first.names_beside() == set()
+        with lease(1, trial="w/default/fp8/r1") as second, lease_host(trial="w/cpu/fp16/r1", folder=tmp_path):
+            assert first.names_beside() == {"w/default/fp8/r1", "w/cpu/fp16/r1"}
+            assert second.names_beside() == {"w/default/fp16/r1", "w/cpu/fp16/r1"}
+        assert first.names_beside() == set()
+
+
+def test_who_waits_for_many_gpus_is_not_passed_by_those_who_need_one(
+    lease: Callable[..., Lease], tmp_path: Path
+) -> None:
+    order: list[str] = []
+
+    def take(count: int, trial: str, waits: threading.Event) -> None:
+        with lease(count, trial=trial, wait_s=30, say=lambda message: waits.set()):
+            order.append(trial)
+
+    first_of_all = lease(1)
+    both_waits, single_waits = threading.Event(), threading.Event()
+    both = threading.Thread(target=take, args=(2, "both", both_waits))
+    both.start()
+    assert both_waits.wait(10)
+    single = threading.Thread(target=take, args=(1, "single", single_waits))  # one GPU is free all the time
+    single.start()
+    assert single_waits.wait(10)
+    assert order == []
+    first_of_all.release()
+    both.join(10)
+    single.join(10)
+    assert order == ["both", "single"]
 
 
 def test_the_host_is_leased_once(tmp_path: Path) -> None:

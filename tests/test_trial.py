@@ -23,6 +23,7 @@ from pdkv.artifacts import read_json, read_json_lines, read_parquet, write_json
 from pdkv.errors import StageFailed, UserError
 from pdkv.measuring.deployment import Deployment
 from pdkv.measuring.environment import fingerprint
+from pdkv.measuring.leases import Lease, lease_gpus
 from pdkv.measuring.ports import reserved_ports
 from pdkv.measuring.process_tree import find_marked, read_process
 from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
@@ -108,6 +109,7 @@ class TestDone:
         assert stages["instances"][0]["cores"] == sorted(os.sched_getaffinity(0))
         assert [found["when"] for found in stages["bindings"]] == ["healthy", "ready", "before point 0"]
         assert stages["client"]["cores"] == sorted(os.sched_getaffinity(0))
+        assert (stages["beside"], stages["environment"]["beside"]) == ([], 0)
 
     def test_no_server_lives_on(self, out: Path) -> None:
         assert stages_of(out)["leftovers"] == []
@@ -166,14 +168,50 @@ def test_gpus_are_sampled_idle_before_the_launch_and_after_their_memory_is_free(
         freeing.cancel()
     samples = read_parquet(tmp_path / "r1" / "samples.parquet").to_pylist()
     stages = stages_of(tmp_path / "r1")
-    known = [(row["t_s"], row["mem_bytes"]) for row in samples if row["device"] == "GPU-1"]
+    known = [(row["t_s"], row["mem_bytes"]) for row in samples if row["kind"] == "gpu"]
     before = [size for t_s, size in known if t_s < stages["stages"][0]["start_s"]]
     after = [size for t_s, size in known if t_s >= stages["stages"][-1]["end_s"]]
     freed = freed_after_s < freed_within_s
     assert len(before) >= 3
     assert set(before) == {0}
     assert after[-3:] == [0 if freed else 60 * GIB] * 3
+    assert {row["device"] for row in samples if row["source"] == "nvml"} == {"GPU-1"}
+    assert {row["pcie_rx_bytes_s"] for row in samples if row["kind"] == "gpu_link"} == {1e6}
     assert stages["leftovers"] == ([] if freed else [{"gpu": "GPU-1", "mem_bytes": 60 * GIB}])
+
+
+def test_who_measured_beside_it_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdkv.measuring.trial_devices.LOOK_BESIDE_EVERY_S", 0.0)
+    nvml = FakeNvml(FakeGpu("GPU-1"))
+    came: list[Lease] = []
+
+    def come() -> None:  # after the launch has begun
+        came.append(lease_gpus(1, {}, nvml, trial="w/default/fp8/r1"))
+
+    monkeypatch.setattr(Deployment, "start", _then(Deployment.start, come))
+    assert measure_trial(fake_plan(), tmp_path / "r1") is None
+    came[0].release()
+    stages = stages_of(tmp_path / "r1")
+    assert (stages["beside"], stages["environment"]["beside"]) == (["w/default/fp8/r1"], 1)
+
+
+def test_a_trial_on_a_gpu_keeps_to_the_cores_of_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.sched_getaffinity(0)
+    one = min(before)
+    monkeypatch.setattr("pdkv.measuring.trial_devices.cores_of_gpus", lambda cores, mine, count: [one])
+    monkeypatch.setattr("pdkv.measuring.trial_devices.open_nvml", lambda: FakeNvml(FakeGpu("GPU-1"), FakeGpu("GPU-2")))
+    monkeypatch.setenv("PDKV_LEASE_DIR", str(tmp_path / "leases"))
+    plan = fake_plan()
+    plan["engine"] |= {"kind": "cuda", "device": "cuda"}
+    plan["instances"][0]["gpus"] = 1
+    assert measure_trial(plan, tmp_path / "r1") is None
+    stages = stages_of(tmp_path / "r1")
+    assert stages["client"]["cores"] == [one]
+    assert stages["environment"]["cores"] == len(before)  # what it might have had: the same for all trials
+    assert {
+        row["device"] for row in read_parquet(tmp_path / "r1" / "samples.parquet").to_pylist() if row["kind"] == "core"
+    } == {f"cpu{one}"}
+    assert os.sched_getaffinity(0) == before
 
 
 def _then(method: Callable[..., Any], follow: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:

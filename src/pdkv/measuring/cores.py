@@ -1,11 +1,13 @@
-"""Which processor cores each instance of a CPU engine computes on, and that it really does."""
+"""Which processor cores a trial and each instance of a CPU engine have, and that they really compute there."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pdkv.measuring.process_tree import descendants
+
+MIN_CORES_OF_GPU = 4  # of an engine: the API server, the engine, its worker, and something for client and router
 
 
 def split_cores(cores: Sequence[int], weights: Sequence[int]) -> tuple[list[list[int]], list[int]]:
@@ -27,6 +29,32 @@ def split_cores(cores: Sequence[int], weights: Sequence[int]) -> tuple[list[list
         shares.append(computing[first : first + size])
         first += size
     return shares, client
+
+
+def cores_of_gpus(cores: Sequence[int], mine: Collection[int], count: int) -> list[int]:
+    """The cores that go with the GPUs numbered ``mine`` of ``count``: each GPU has as many, neighbours, to itself.
+
+    So trials on different GPUs stay off each other's cores without a word between them, and a trial has the same cores
+    whether or not another one runs beside it. Hardware threads of one core stay together. Where there would be fewer
+    than :data:`MIN_CORES_OF_GPU` for each GPU, all trials share all cores.
+    """
+    whole = _physical_cores(cores)
+    if count < 2 or len(cores) // count < MIN_CORES_OF_GPU or len(whole) < count:
+        return sorted(cores)
+    own = (whole[len(whole) * gpu // count : len(whole) * (gpu + 1) // count] for gpu in sorted(mine))
+    return sorted(thread for part in own for core in part for thread in core)
+
+
+def _physical_cores(cores: Sequence[int]) -> list[tuple[int, ...]]:
+    """The hardware threads among ``cores``, those of one core together."""
+    siblings: dict[str, list[int]] = {}
+    for core in sorted(cores):
+        try:
+            key = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text(encoding="ascii")
+        except OSError:
+            key = str(core)
+        siblings.setdefault(key, []).append(core)
+    return [tuple(threads) for threads in siblings.values()]
 
 
 def format_cores(cores: Sequence[int]) -> str:

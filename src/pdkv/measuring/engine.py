@@ -79,7 +79,8 @@ def place_instances(
     instances = []
     for spec, share in zip(specs, shares, strict=True):
         own_gpus, free_gpus = free_gpus[: spec["gpus"]], free_gpus[spec["gpus"] :]
-        values = {"port": str(ports.take()), "kv_port": str(ports.take()), "cores": format_cores(share)}
+        kv_port = ports.take_usual(max(1, spec["gpus"]))  # older connectors take one for each worker, counted up
+        values = {"port": str(ports.take()), "kv_port": str(kv_port), "cores": format_cores(share)}
         env = {name: fill_placeholders(value, values) for name, value in spec["env"].items()} | {MARK: mark}
         if own_gpus:
             env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(own_gpus)}

@@ -1,35 +1,28 @@
 """Exclusive use of GPUs, and of the host by a CPU engine, among all measurements on a host, whoever runs them.
 
-A lease is a lock on a file, so the kernel gives it back when its process dies, however it dies. The files stay: a
-lock on a file that somebody else has just removed would protect nothing.
+A lease is a set of locked files (:mod:`lease_files`), so it ends with its process.
 """
 
-import fcntl
-import json
-import os
-import stat
+import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from pdkv.errors import UserError
-from pdkv.measuring.gpu_visibility import Gpu, Nvml, answer, used_memory, visible_gpus
-from pdkv.units import format_bytes, format_duration
+from pdkv.measuring.gpu_topology import choose_gpus, nvlinked_pairs
+from pdkv.measuring.gpu_use import GpuUse, look_at_use
+from pdkv.measuring.gpu_visibility import Nvml, visible_gpus
+from pdkv.measuring.lease_files import prepare_folder, read_holder, try_lock, unlock
+from pdkv.units import format_duration
 
-# Not TMPDIR: batch systems give each job its own, and two jobs on a host must meet.
-SHARED_FOLDER = Path("/tmp/pdkv-leases")
-FOLDER_VARIABLE = "PDKV_LEASE_DIR"
 HOST = "host-cpu"
+QUEUE = "queue-"
 POLL_S = 0.5
 SAY_EVERY_S = 60.0
-# A card that nobody uses still has some of its memory taken, by the driver and by display managers.
-FOREIGN_MEMORY_BYTES = 512 << 20
-MAX_NAME_CHARACTERS = 200
-MAX_NOTE_BYTES = 2000
+FOREIGN_WAIT_S = 120.0  # for GPUs that others than pdkv use: nobody knows when they will be done
 
 Say = Callable[[str], None]
 
@@ -39,20 +32,24 @@ class Lease:
     """Held from the moment it is made until :meth:`release`, the end of its context, or the end of the process.
 
     ``uuids`` are the GPUs, in the order for ``CUDA_VISIBLE_DEVICES`` (empty for the host); ``warnings`` name GPUs
-    that others, outside of pdkv, use at this moment.
+    on which others, outside of pdkv, compute with next to no memory.
     """
 
     uuids: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    _handles: list[int] = field(default_factory=list, repr=False)
+    _handles: dict[Path, int] = field(default_factory=dict, repr=False)
 
     def release(self) -> None:
         """Give everything back; doing it twice does no harm."""
         while self._handles:
-            handle = self._handles.pop()
-            with suppress(OSError):
-                os.ftruncate(handle, 0)
-            os.close(handle)
+            unlock(self._handles.popitem()[1])
+
+    def names_beside(self) -> set[str]:
+        """The trials that hold other leases on this host at this moment."""
+        folders = {file.parent for file in self._handles}
+        others = (file for folder in folders for file in folder.iterdir() if file not in self._handles)
+        holders = (read_holder(file) for file in others if not file.name.startswith(QUEUE))
+        return {holder[1] for holder in holders if holder}
 
     def __enter__(self) -> Self:
         return self
@@ -69,15 +66,19 @@ def lease_gpus(
     nvml: Nvml,
     *,
     trial: str,
+    group: int = 1,
     wait_s: float = 0.0,
+    foreign_wait_s: float = FOREIGN_WAIT_S,
     say: Say = lambda message: None,
     folder: Path | None = None,
 ) -> Lease:
-    """Lease ``count`` of the GPUs that ``env`` makes visible, those first that nobody else uses.
+    """Lease ``count`` of the GPUs that ``env`` makes visible: ``group`` of them make one instance.
 
-    Waits up to ``wait_s`` for other measurements to end and tells ``say`` for whom. It takes all or none, so two that
-    wait for each other's GPUs cannot block each other. Raises :class:`UserError` at once if fewer are visible than
-    needed, and after ``wait_s`` if they are still taken.
+    Takes GPUs that nobody uses, of these the ones best joined by NVLink. Waits up to ``wait_s`` for other measurements
+    and up to ``foreign_wait_s`` for other programs to leave, and tells ``say`` for whom. It takes all or none, so two
+    that wait for each other's GPUs cannot block each other, and those who wait are served one after another, so that a
+    trial that needs many GPUs is not passed by all that need one. Raises :class:`UserError` at once if fewer are
+    visible than needed, and after the wait if they are still taken.
     """
     gpus = visible_gpus(nvml, env)
     if len(gpus) < count:
@@ -87,23 +88,41 @@ def lease_gpus(
             f"{trial} needs {count} GPUs, and {len(gpus) or 'none'} can be used {where}",
             remedy="use a host (or a job) with more GPUs, make more of them visible, or leave this mode out",
         )
-    place = _prepare_folder(folder)
+    place = prepare_folder(folder)
+    uuids = [gpu.uuid for gpu in gpus]
+    links = nvlinked_pairs(nvml, gpus)
 
     def attempt() -> Lease | None:
-        lease = Lease()
-        for gpu in sorted(gpus, key=lambda gpu: _describe_use(nvml, gpu) is not None):  # stable: else CUDA's order
-            if len(lease.uuids) < count and (handle := _try_lock(place / gpu.uuid, trial)) is not None:
-                lease._handles.append(handle)
-                lease.uuids += (gpu.uuid,)
-        if len(lease.uuids) < count:
+        uses = {uuid: look_at_use(nvml, uuid) for uuid in uuids}
+        free = [uuid for uuid in uuids if not uses[uuid].is_taken]
+        while len(free) >= count:
+            shunned = [uuid for uuid in free if not uses[uuid].is_idle]
+            chosen = choose_gpus(free, count, group=group, links=links, shunned=shunned)
+            lease, held = _lock_all(place, chosen, trial)
+            # Asked again: whose lease has just ended may have been the user until now, or a stranger since then.
+            uses |= {uuid: look_at_use(nvml, uuid) for uuid in lease.uuids}
+            taken = {uuid for uuid in lease.uuids if uses[uuid].is_taken}
+            if not held and not taken:
+                lease.warnings = tuple(str(uses[uuid]) for uuid in chosen if not uses[uuid].is_idle)
+                return lease
             lease.release()
-            return None
-        # Asked again: whose lease has just ended may have been the user until now.
-        leased = [gpu for gpu in gpus if gpu.uuid in lease.uuids]
-        lease.warnings = tuple(use for gpu in leased if (use := _describe_use(nvml, gpu)) is not None)
-        return lease
+            free = [uuid for uuid in free if uuid not in held | taken]
+        return None
 
-    return _wait_for(attempt, [place / gpu.uuid for gpu in gpus], f"{count} of {len(gpus)} GPUs", wait_s, say)
+    def find_strangers() -> list[GpuUse]:
+        uses = (look_at_use(nvml, uuid) for uuid in uuids)
+        return [use for use in uses if use.is_taken and read_holder(place / use.uuid) is None]
+
+    return _Wait(
+        files=[place / uuid for uuid in uuids],
+        wanted=f"{count} of {len(gpus)} GPUs",
+        wait_s=wait_s,
+        say=say,
+        queue=place / f"{QUEUE}{hashlib.sha256(' '.join(sorted(uuids)).encode()).hexdigest()[:16]}",
+        find_strangers=find_strangers,
+        foreign_wait_s=foreign_wait_s,
+        spare=len(gpus) - count,
+    ).until(attempt, trial)
 
 
 def lease_host(
@@ -113,111 +132,93 @@ def lease_host(
 
     Waits as :func:`lease_gpus` does. Raises :class:`UserError` if they are still taken after ``wait_s``.
     """
-    file = _prepare_folder(folder) / HOST
+    file = prepare_folder(folder) / HOST
 
     def attempt() -> Lease | None:
-        handle = _try_lock(file, trial)
-        return None if handle is None else Lease(_handles=[handle])
+        handle = try_lock(file, trial)
+        return None if handle is None else Lease(_handles={file: handle})
 
-    return _wait_for(attempt, [file], "the processor cores of this host", wait_s, say)
-
-
-def _wait_for(
-    attempt: Callable[[], Lease | None], files: Sequence[Path], wanted: str, wait_s: float, say: Say
-) -> Lease:
-    began_s = time.monotonic()
-    said, said_s = "", 0.0
-    while (lease := attempt()) is None:
-        now_s = time.monotonic()
-        holders = "; ".join(holder for file in files if (holder := _describe_holder(file)))
-        if now_s - began_s >= wait_s:
-            raise UserError(
-                f"no lease of {wanted} within {format_duration(wait_s)}: {holders or 'they changed hands'}",
-                remedy="wait until the other measurement has ended, or end it",
-            )
-        if holders and (holders != said or now_s - said_s >= SAY_EVERY_S):
-            say(f"waiting for {wanted}: {holders}")
-            said, said_s = holders, now_s
-        time.sleep(min(POLL_S, wait_s))
-    return lease
+    return _Wait([file], "the processor cores of this host", wait_s, say).until(attempt, trial)
 
 
-def _prepare_folder(folder: Path | None) -> Path:
-    """The folder of the lock files, usable by everyone: users share the devices, so they share the locks."""
-    chosen = folder or Path(os.environ.get(FOLDER_VARIABLE) or SHARED_FOLDER)
-    try:
-        with suppress(FileExistsError):
-            chosen.mkdir(parents=True)
-            chosen.chmod(0o1777)  # as /tmp: anyone may add files, nobody may remove another's
-        if not chosen.is_dir() or chosen.is_symlink() or not os.access(chosen, os.W_OK | os.X_OK):
-            raise PermissionError("it is not a folder that everyone may write to")
-    except OSError as error:
-        raise UserError(
-            f"leases of devices can't be kept in {chosen}: {error}",
-            remedy=f"set {FOLDER_VARIABLE} to a folder that all measuring users of this host may write to",
-        ) from None
-    return chosen
+@dataclass
+class _Wait:
+    """Patience for ``wanted``, which the holders of ``files`` have, and how it ends.
 
+    ``find_strangers`` tells of GPUs that programs other than pdkv's have taken; while these are more than ``spare``,
+    no other measurement that ends can help, and ``foreign_wait_s`` counts.
+    """
 
-def _try_lock(file: Path, trial: str) -> int | None:
-    """The handle of the locked file with a note of who holds it, or None if another process holds it."""
-    try:
-        handle = _open(file)
-    except OSError as error:
-        raise UserError(
-            f"the lease file {file} can't be opened: {error}", remedy=f"remove it, or set {FOLDER_VARIABLE}"
-        ) from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps({"pid": os.getpid(), "trial": trial[:MAX_NAME_CHARACTERS]}).encode(), 0)
-    return handle
+    files: Sequence[Path]
+    wanted: str
+    wait_s: float
+    say: Say
+    queue: Path | None = None
+    find_strangers: Callable[[], list[GpuUse]] = list
+    foreign_wait_s: float = FOREIGN_WAIT_S
+    spare: int = 0
 
-
-def _open(file: Path) -> int:
-    """Open without following a link that someone has laid, and only what is a plain file."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        # Without O_CREAT first: in a folder such as /tmp the kernel refuses it on other users' files.
-        handle = os.open(file, flags)
-    except FileNotFoundError:
+    def until(self, attempt: Callable[[], Lease | None], trial: str) -> Lease:
+        """The lease, as soon as ``attempt`` gives one. Raises :class:`UserError` after the wait."""
+        began_s = hopeless_s = time.monotonic()
+        said, said_s = "", 0.0
+        turn = None
         try:
-            handle = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o666)
-            os.fchmod(handle, 0o666)  # whatever the umask: the next one may be another user
-        except FileExistsError:  # somebody was faster
-            handle = os.open(file, flags)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError("it is not a plain file")
-    return handle
+            while True:
+                turn = try_lock(self.queue, trial) if self.queue and turn is None else turn
+                lease = attempt() if turn is not None or self.queue is None else None
+                if lease is not None:
+                    return lease
+                strangers, holders = self.find_strangers(), self._describe_holders(turn is None)
+                now_s = time.monotonic()
+                if len(strangers) <= self.spare:
+                    hopeless_s = now_s
+                for waited_s, limit_s in ((now_s - began_s, self.wait_s), (now_s - hopeless_s, self.foreign_wait_s)):
+                    if waited_s >= limit_s:
+                        raise self._give_up(strangers, holders, limit_s)
+                reasons = "; ".join([*map(str, strangers), *holders])
+                if reasons and (reasons != said or now_s - said_s >= SAY_EVERY_S):
+                    self.say(f"waiting for {self.wanted}: {reasons}")
+                    said, said_s = reasons, now_s
+                time.sleep(min(POLL_S, self.wait_s))
+        finally:
+            if turn is not None:
+                unlock(turn)
+
+    def _describe_holders(self, in_queue: bool) -> list[str]:
+        files = [*self.files, *([self.queue] if self.queue and in_queue else [])]
+        return [holder for file in files if (holder := _describe_holder(file))]
+
+    def _give_up(self, strangers: Sequence[GpuUse], holders: Sequence[str], limit_s: float) -> UserError:
+        reasons = "; ".join([*map(str, strangers), *holders]) or "they changed hands"
+        remedy = "wait until the other measurement has ended, or end it"
+        if strangers:
+            remedy = "end the programs that use these GPUs, or name others in CUDA_VISIBLE_DEVICES"
+        return UserError(f"no lease of {self.wanted} within {format_duration(limit_s)}: {reasons}", remedy=remedy)
+
+
+def _lock_all(place: Path, uuids: Iterable[str], trial: str) -> tuple[Lease, set[str]]:
+    """A lease of those GPUs that were free, and the UUIDs of the others.
+
+    Always in the same order: of two who want the same GPUs at the same moment, one gets them.
+    """
+    lease, held = Lease(), set()
+    for uuid in sorted(uuids):
+        handle = try_lock(place / uuid, trial)
+        if handle is None:
+            held.add(uuid)
+        else:
+            lease._handles[place / uuid] = handle
+    lease.uuids = tuple(uuid for uuid in uuids if uuid not in held)
+    return lease, held
 
 
 def _describe_holder(file: Path) -> str | None:
-    """Who holds a file, by its note; None if nobody does: a killed process leaves its note, but not its lock."""
-    with suppress(OSError, ValueError), os.fdopen(_open(file), "rb") as note_file:
-        try:
-            fcntl.flock(note_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            note: Any = json.loads(note_file.read(MAX_NOTE_BYTES))
-            # Anyone may have written the note: only a number and printable characters are shown.
-            if isinstance(note, dict) and isinstance(note.get("pid"), int):
-                trial = "".join(character for character in str(note.get("trial")) if character.isprintable())
-                return f"{file.name} is held by process {note['pid']} ({trial})"
-    return None
-
-
-def _describe_use(nvml: Nvml, gpu: Gpu) -> str | None:
-    """Who uses a GPU that is not leased yet, as a warning; None if nobody is seen."""
-    handle = answer(nvml.nvmlDeviceGetHandleByUUID, gpu.uuid)
-    if handle is None:
+    """Who holds a file; None if nobody does."""
+    holder = read_holder(file)
+    if holder is None:
         return None
-    processes = answer(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    used = answer(used_memory, nvml, handle)
-    if not processes and (used is None or used < FOREIGN_MEMORY_BYTES):
-        return None
-    pids = ", ".join(str(process.pid) for process in processes)
-    who = f"process {pids}" if pids else "a process that can't be seen from here"
-    return f"{gpu.uuid} is used by {who}, {'unknown' if used is None else format_bytes(used)} of its memory taken"
+    pid, trial = holder
+    if file.name.startswith(QUEUE):
+        return f"process {pid} ({trial}) waits before it"
+    return f"{file.name} is held by process {pid} ({trial})"

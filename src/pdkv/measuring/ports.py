@@ -26,8 +26,18 @@ class PortReservation:
 
     def take(self, count: int = 1) -> int:
         """The first of ``count`` free ports in a row."""
-        for _ in range(TRIES):
-            first = random.choice(_candidates())
+        return self._take((random.choice(_candidates()) for _ in range(TRIES)), count)
+
+    def take_usual(self, count: int = 1) -> int:
+        """The first of ``count`` free ports in a row, in one trial after another the same, unless they are in use.
+
+        vLLM counts the port of NIXL's side channel among what its compiled graphs depend on: with a new port in each
+        launch, none would ever find the graphs of the one before.
+        """
+        return self._take(iter(_candidates()[:TRIES]), count)
+
+    def _take(self, candidates: Iterator[int], count: int) -> int:
+        for first in candidates:
             with contextlib.ExitStack() as attempt:
                 if all(self._claim(port, attempt) for port in range(first, first + count)):
                     attempt.pop_all()

@@ -21,6 +21,7 @@ class StageRecord:
         self.pairs: list[dict[str, str]] = []
         self.environment: dict[str, Any] = {}
         self.leftovers: list[dict[str, Any]] = []
+        self.beside: set[str] = set()
         self._trial = plan["trial"]
         self._attempt = attempt
         self._clock = {"monotonic_s": time.monotonic(), "unix_s": time.time()}
@@ -83,7 +84,8 @@ class StageRecord:
             "points": self._points,
             "bindings": self.bindings,
             "pairs": self.pairs,
-            "environment": self.environment,
+            "environment": {**self.environment, "beside": int(bool(self.beside))},
+            "beside": sorted(self.beside),
             "client": self._client,
             "leftovers": self.leftovers,
         }

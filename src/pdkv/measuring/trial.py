@@ -27,7 +27,7 @@ from pdkv.measuring.process_tree import process_start_s
 from pdkv.measuring.prompts import Prompts
 from pdkv.measuring.scraper import Scraper
 from pdkv.measuring.stage_record import StageRecord
-from pdkv.measuring.trial_devices import lease_devices
+from pdkv.measuring.trial_devices import TrialDevices, lease_devices
 from pdkv.measuring.trial_folder import SERVER_LOGS, gathering_folder
 from pdkv.measuring.warmup import Warmup, ways_to_warm, why_not_served
 from pdkv.progress import Progress
@@ -79,14 +79,15 @@ def measure_trial(
     ):
         with lease_devices(plan, trial.name, progress.say) as devices, reserved_ports() as ports:
             record.started_s += devices.waited_s
-            record.environment = devices.describe(plan["engine"]["python"])
+            record.environment, record.beside = devices.describe(plan["engine"]["python"]), devices.beside
+            devices.take_cores()
             with (
                 Recorder(folder) as recorder,
                 start_sampler(folder, gpus=devices.gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
             ):
                 devices.stay_idle()
                 deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, devices.gpus)
-                Measurement(plan, trial, deployment, recorder, record, progress, sampler).run(folder)
+                Measurement(plan, trial, deployment, devices, recorder, record, progress, sampler).run(folder)
                 record.leftovers += devices.leftovers()
                 devices.stay_idle()
                 if problem := sampler.stop(folder / "samples.parquet"):
@@ -109,6 +110,7 @@ class Measurement:
         plan: Mapping[str, Any],
         trial: Trial,
         deployment: Deployment,
+        devices: TrialDevices,
         recorder: Recorder,
         record: StageRecord,
         progress: Progress,
@@ -117,6 +119,7 @@ class Measurement:
         self.sampler = sampler
         self.trial = trial
         self.deployment = deployment
+        self.devices = devices
         self.recorder = recorder
         self.record = record
         self.progress = progress
@@ -244,16 +247,19 @@ class Measurement:
     def begin(self, what: str) -> None:
         """The next stage or load point, unless the measurement was told to stop."""
         raise_if_told_to_stop()
+        self.devices.look_beside()
         self.progress.stage(what)
 
     def wait_on(self, what: str) -> None:
         """Still in the stage, unless the measurement was told to stop."""
         raise_if_told_to_stop()
+        self.devices.look_beside()
         self.progress.waiting(what)
 
     def watch_load(self, done: int, total: int) -> None:
         """Progress of the load, which is broken off as soon as a server has ended."""
         self.deployment.require_alive("load")
+        self.devices.look_beside()
         self.progress.requests(done, total)
 
     def watch_processes(self) -> None:
