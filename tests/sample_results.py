@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
+from pdkv.analysing.load_activity import describe_levels
 from pdkv.analysing.stats import summarize
+from pdkv.analysing.token_energy import energy_metrics, pool_energy_metrics
 from pdkv.artifacts import write_json, write_parquet
 
 EXCERPT = "\n".join(
@@ -106,9 +109,10 @@ def _write_cell(results: Path, sample: Sample, mode: str, dtype: str, rng: np.ra
     trials, per_launch = [], []
     for repeat in range(1, sample.launches + 1):
         requests = [] if failed else _requests(sample, mode, dtype, rng)
-        trials.append(_trial(sample, mode, dtype, repeat, state))
+        trace = _trace_table(sample, mode, failed, rng)
+        trials.append(_trial(sample, mode, dtype, repeat, state, _levels(sample, mode, trace)))
         write_parquet(folder / f"r{repeat}/requests.parquet", _request_table(requests))
-        write_parquet(folder / f"r{repeat}/trace.parquet", _trace_table(sample, mode, failed, rng))
+        write_parquet(folder / f"r{repeat}/trace.parquet", trace)
         per_launch.append(requests)
     content = {
         "workload": sample.workload,
@@ -121,7 +125,8 @@ def _write_cell(results: Path, sample: Sample, mode: str, dtype: str, rng: np.ra
         "trials": trials,
         "points": []
         if failed
-        else [_point(sample, index, per_launch, state) for index in range(len(sample.concurrencies))],
+        else [_point(sample, index, per_launch, state, trials) for index in range(len(sample.concurrencies))],
+        "memory": _memory(sample, mode, dtype),
         "environment": _environment(sample, mode),
         "config": _config(sample, mode, dtype),
         "checks": [],
@@ -231,7 +236,24 @@ def _rates(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _point(sample: Sample, index: int, per_launch: list[list[dict[str, Any]]], state: str) -> dict[str, Any]:
+def _memory(sample: Sample, mode: str, dtype: str) -> dict[str, Any] | None:
+    """The plan's estimate: an 8B-shaped model on GPUs."""
+    if not sample.gpu:
+        return None
+    weights, per_token, count = 16_060_522_496, 65_536 if dtype.startswith("fp8") else 131_072, len(_roles(mode))
+    needed = per_token * max(sample.concurrencies) * (128 + sample.outputs)
+    return {
+        "weights_bytes": weights,
+        "kv_bytes_per_token": per_token,
+        "kv_bytes_needed": needed,
+        "instances": count,
+        "total_bytes": count * weights + needed,
+    }
+
+
+def _point(
+    sample: Sample, index: int, per_launch: list[list[dict[str, Any]]], state: str, trials: list[dict[str, Any]]
+) -> dict[str, Any]:
     launches = [_measured(rows, index) for rows in per_launch]
     pooled = [row for rows in launches for row in rows]
     rates = [_rates(rows) for rows in launches]
@@ -239,6 +261,10 @@ def _point(sample: Sample, index: int, per_launch: list[list[dict[str, Any]]], s
         name: {**rates[0][name], "n": len(pooled), "value": float(np.mean([r[name]["value"] for r in rates]))}
         for name in rates[0]
     }
+    own = [
+        {**_latencies(rows), **_rates(rows), **energy_metrics(trial["trace"], index)}
+        for rows, trial in zip(launches, trials, strict=True)
+    ]
     return {
         "point": index,
         "arrival": "closed",
@@ -248,8 +274,8 @@ def _point(sample: Sample, index: int, per_launch: list[list[dict[str, Any]]], s
         "repeats": list(range(1, len(launches) + 1)),
         "excluded": [],
         "state": state,
-        "metrics": {**_latencies(pooled), **mean_rates},
-        "per_launch": [{**_latencies(rows), **_rates(rows)} for rows in launches],
+        "metrics": {**_latencies(pooled), **mean_rates, **pool_energy_metrics(own)},
+        "per_launch": own,
         "requests": {
             "sent": len(pooled) + 2,
             "ok": len(pooled) + 2,
@@ -277,7 +303,9 @@ def _resolved(sample: Sample, mode: str, dtype: str) -> dict[str, Any]:
     return {role: dict(keys) for _, role in _roles(mode)}
 
 
-def _trial(sample: Sample, mode: str, dtype: str, repeat: int, state: str) -> dict[str, Any]:
+def _trial(
+    sample: Sample, mode: str, dtype: str, repeat: int, state: str, levels: list[dict[str, Any]]
+) -> dict[str, Any]:
     failed = state == "failed"
     resolved = _resolved(sample, mode, dtype)
     instances = [
@@ -294,8 +322,15 @@ def _trial(sample: Sample, mode: str, dtype: str, repeat: int, state: str) -> di
                 "ready_s": 41.2,
                 "engine_init_s": 8.0,
                 "model_load_s": 1.2,
-                "compile_s": None,
-                "graph_capture_s": None,
+                "compile_s": (27.6 if repeat == 1 else 6.2) if sample.gpu else None,
+                "compile_cache": ("cold" if repeat == 1 else "warm") if sample.gpu else None,
+                "graph_capture_s": 7.0 if sample.gpu else None,
+            },
+            "memory": {
+                "weights_bytes": round(14.98 * 2**30) if sample.gpu else None,
+                "activation_bytes": round(0.93 * 2**30) if sample.gpu else None,
+                "non_torch_bytes": round(0.22 * 2**30) if sample.gpu else None,
+                "graph_bytes": round(0.98 * 2**30) if sample.gpu else None,
             },
         }
         for name, role in _roles(mode)
@@ -341,7 +376,7 @@ def _trial(sample: Sample, mode: str, dtype: str, repeat: int, state: str) -> di
         },
         "checks": checks,
         "launch": None if failed else {"resolved": resolved, "identity": f"{group}-{dtype}", "instances": instances},
-        "trace": None if failed else _trace_summary(sample, mode),
+        "trace": None if failed else {**_trace_summary(sample, mode), "levels": levels},
     }
 
 
@@ -410,31 +445,93 @@ def _phases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+LOAD_S = (51.0, 81.0)
+START_S = 5000.0
+GPU_JOULES = {"prefill": 0.7 * 1234, "decode": 1.3 * 1234}  # under full load at each level; of other roles 1234
+
+
+def _spans(sample: Sample) -> list[tuple[float, float]]:
+    """Start and end of each load level, seconds since the first sample."""
+    edges = np.linspace(*LOAD_S, len(sample.concurrencies) + 1)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+
+
+def _window(span: tuple[float, float]) -> tuple[float, float]:
+    """Where the load is full: all but the first and last tenth."""
+    margin = (span[1] - span[0]) / 10
+    return span[0] + margin, span[1] - margin
+
+
+def _levels(sample: Sample, mode: str, trace: pa.Table) -> list[dict[str, Any]]:
+    """What trace_devices reads off the trace; each level brought the tokens of its requests."""
+    points = [
+        {"point": index, "start_s": START_S + low, "end_s": START_S + high}
+        for index, (low, high) in enumerate(_spans(sample))
+    ]
+    measured = []
+    for point in points:
+        low, high = _window((point["start_s"], point["end_s"]))
+        rate = {"unit": "tok/s", "n": sample.requests, "value": sample.requests * sample.outputs / (high - low)}
+        window = {"start_s": low, "end_s": high}
+        measured.append({"point": point["point"], "window": window, "metrics": {"output_throughput": rate}})
+    return describe_levels(trace.to_pandas(), {"points": points}, measured) if len(trace) else []
+
+
+def _gpu_counter(times: Any, role: str | None, rng: np.random.Generator) -> Any:
+    """Utilisation as NVML shows it, means over 200 ms in whole percent: prefill in bursts, decode on a plateau."""
+    fine = np.arange(0, times[-1] + 0.4, 0.01)
+    launching = (fine < 45) & (rng.uniform(size=fine.size) < 0.05)
+    warming = (fine >= 45) & (fine < LOAD_S[0]) & (fine % 2.0 < 0.9)
+    loaded = (fine >= LOAD_S[0]) & (fine < LOAD_S[1])
+    bursts = (fine + 0.13) % 2.93 < 0.87
+    dips = rng.uniform(size=fine.size) < np.where(fine % 5 < 0.3, 0.5, 0.95)
+    truth = launching | warming | (loaded & (bursts if role == "prefill" else dips))
+    means = truth[: truth.size // 20 * 20].reshape(-1, 20).mean(axis=1).round(2)
+    return means[np.minimum((times / 0.2 + 1e-9).astype(int), means.size - 1)]
+
+
 def _trace_table(sample: Sample, mode: str, failed: bool, rng: np.random.Generator) -> pa.Table:
-    times = np.arange(0, 84, 0.1)
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("t_s", "device", "kind", "instance", "role", "util", "mem_util", "stage", "point")
-    }
+    times = np.arange(0, 84, 0.05 if sample.gpu else 0.1)
+    stage = np.where(times < 45, "launch", np.where(times < 51, "warmup", np.where(times < 81, "load", "shutdown")))
+    point = np.full(times.size, None, dtype=object)
+    for index, (low, high) in enumerate(_spans(sample)):
+        point[(times >= low) & (times < high)] = index
+    watts = 1.0 / (_window(_spans(sample)[0])[1] - _window(_spans(sample)[0])[0])
+    parts = []
     for device, kind, instance, role in [] if failed else _devices(sample, mode):
-        stage = np.where(times < 45, "launch", np.where(times < 51, "warmup", np.where(times < 81, "load", "shutdown")))
-        level = np.where(stage == "load", 0.9 if role != "prefill" else 0.25, 0.1)
-        util = np.clip(level + rng.normal(0, 0.08, times.size), 0, 1)
-        columns["t_s"] += (5000 + times).tolist()
-        columns["device"] += [device] * times.size
-        columns["kind"] += [kind] * times.size
-        columns["instance"] += [instance] * times.size
-        columns["role"] += [role] * times.size
-        columns["util"] += util.tolist()
-        columns["mem_util"] += (util * 0.5).tolist() if sample.gpu else [None] * times.size
-        columns["stage"] += stage.tolist()
-        columns["point"] += [0 if each == "load" else None for each in stage]
-    columns["source"] = ["nvml" if sample.gpu else "psutil"] * len(columns["t_s"])
+        if kind == "gpu":
+            util = _gpu_counter(times, role, rng)
+        else:
+            level = np.where(stage == "load", 0.9 if role != "prefill" else 0.25, 0.1)
+            util = np.clip(level + rng.normal(0, 0.08, times.size), 0, 1)
+        power = watts * GPU_JOULES.get(role or "", 1234.0) if sample.gpu else np.nan
+        parts.append(
+            pd.DataFrame(
+                {
+                    "t_s": START_S + times,
+                    "util": util,
+                    "mem_util": util * 0.5 if sample.gpu else np.nan,
+                    "mem_bytes": 118e9 if sample.gpu else np.nan,
+                    "power_w": power,
+                    "energy_j": 1e6 + power * times if sample.gpu else np.nan,
+                    "device": device,
+                    "kind": kind,
+                    "instance": instance,
+                    "role": role,
+                    "stage": stage,
+                    "source": "nvml" if sample.gpu else "psutil",
+                    "point": point,
+                }
+            )
+        )
     schema = pa.schema(
-        [(name, pa.float64()) for name in ("t_s", "util", "mem_util")]
+        [(name, pa.float64()) for name in ("t_s", "util", "mem_util", "mem_bytes", "power_w", "energy_j")]
         + [(name, pa.string()) for name in ("device", "kind", "instance", "role", "stage", "source")]
         + [("point", pa.int32())]
     )
-    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+    if not parts:
+        return schema.empty_table()
+    return pa.Table.from_pandas(pd.concat(parts), schema=schema, preserve_index=False)
 
 
 def _environment(sample: Sample, mode: str) -> dict[str, Any]:

@@ -42,7 +42,9 @@ def measured(window: tuple[float, float] | None = (15.0, 35.0), tok_s: float | N
 
 
 def level(*devices: pd.DataFrame, facts: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return describe_levels(pd.concat(devices, ignore_index=True), POINTS, measured() if facts is None else facts)[0]
+    return describe_levels(
+        pd.concat(devices, ignore_index=True), {"points": POINTS}, measured() if facts is None else facts
+    )[0]
 
 
 def busy_only_in_the_window(times: Any) -> Any:
@@ -146,7 +148,14 @@ def test_cores_of_the_instances_where_there_is_no_gpu() -> None:
     assert found["roles"][0]["busy_share"] == 1.0
 
 
+def test_a_gpu_that_was_never_sampled_leaves_no_energy_of_the_whole() -> None:
+    seen = device("GPU-a", util=jitter(0.5), energy_j=counter(300.0))
+    for gpus, energy in ((["GPU-a"], pytest.approx(0.75, rel=0.01)), (["GPU-a", "GPU-b"], None)):
+        stages = {"points": POINTS, "instances": [{"name": "single", "gpus": gpus}]}
+        assert describe_levels(seen, stages, measured())[0]["energy_per_output_token"] == energy
+
+
 def test_no_devices_and_no_end() -> None:
-    assert describe_levels(device("GPU-a", None), POINTS, measured()) == []
-    unfinished = [{"point": 0, "start_s": 10.0, "end_s": None}]
+    assert describe_levels(device("GPU-a", None), {"points": POINTS}, measured()) == []
+    unfinished = {"points": [{"point": 0, "start_s": 10.0, "end_s": None}]}
     assert describe_levels(device("GPU-a", util=jitter(0.5)), unfinished, []) == []

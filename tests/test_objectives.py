@@ -207,14 +207,14 @@ class TestCells:
         rows = {row["mode"]: row for row in of(objective_rows(on_gpus), objective="energy", dtype="fp16")}
         assert rows["default"]["value"] == pytest.approx(1234 / (120 * 16))
         assert rows["1p1d"]["value"] == pytest.approx(2 * 1234 / (120 * 16))
-        assert rows["1p1d"]["unit"] == "J/token"
+        assert rows["1p1d"]["unit"] == "J/tok"
 
     def test_energy_that_one_gpu_does_not_tell_is_not_known(self, tmp_path: Path) -> None:
         cells = cells_of(tmp_path, GPUS)
         for cell in cells:
             if cell["mode"] == "1p1d":
-                for trial in cell["trials"]:
-                    trial["trace"]["devices"][-1]["energy_j"] = None
+                for metrics in (metrics for point in cell["points"] for metrics in point["per_launch"]):
+                    metrics["energy_per_output_token"]["value"] = None
         rows = of(objective_rows(cells), objective="energy", mode="1p1d")
         assert {(row["place"], row["value"], row["note"]) for row in rows} == {("out", None, "no value")}
 

@@ -12,11 +12,18 @@ from typing import Any
 import pyarrow as pa
 
 from pdkv.analysing.csv_table import tidy, to_csv
-from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, PER_DEVICE, hardware_units, throughput_per_device
+from pdkv.analysing.hardware_units import (
+    GOODPUT_PER_DEVICE,
+    KV_PER_DEVICE,
+    PER_DEVICE,
+    hardware_units,
+    throughput_per_device,
+)
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
 from pdkv.analysing.service_levels import GOODPUT, SHARE
 from pdkv.analysing.stats import STATS
+from pdkv.analysing.token_energy import ENERGY_UNITS
 from pdkv.artifacts import read_json, write_parquet, write_text
 
 COLUMNS = ("workload", "mode", "dtype", "concurrency", "metric", "stat", "value", "unit", "n")
@@ -59,7 +66,7 @@ def _point_rows(metrics: Mapping[str, Any]) -> Iterator[Row]:
         for stat in STATS:
             if found[stat] is not None:
                 yield {"metric": metric, "stat": stat, "value": tidy(found[stat] * 1e3), "unit": "ms", "n": found["n"]}
-    for metric in (*THROUGHPUTS, GOODPUT, SHARE):
+    for metric in (*THROUGHPUTS, GOODPUT, SHARE, *ENERGY_UNITS):
         found = metrics.get(metric)
         if found and found["value"] is not None:
             yield {
@@ -86,6 +93,8 @@ def _capacity_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
     for metric, unit in CAPACITIES.items():
         values = [value for trial in _ran(cell) if (value := capacity_of(trial, metric)) is not None]
         yield from _mean_row(metric, values, unit)
+        if metric == "kv_cache_tokens" and cell.get("gpus"):
+            yield from _mean_row(KV_PER_DEVICE, [value / cell["gpus"] for value in values], f"{unit}/GPU")
 
 
 def _stage_rows(cell: Mapping[str, Any]) -> Iterator[Row]:

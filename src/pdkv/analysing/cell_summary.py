@@ -17,6 +17,7 @@ from pdkv.analysing.metrics import THROUGHPUTS, latency_metrics
 from pdkv.analysing.point_requests import PointRequests, requests_of_point
 from pdkv.analysing.server_totals import combine_server_counters
 from pdkv.analysing.service_levels import ServiceLevels, pool_service_metrics, service_metrics
+from pdkv.analysing.token_energy import energy_metrics, pool_energy_metrics
 from pdkv.analysing.ttft_parts import combine_ttft_parts
 from pdkv.artifacts import read_json, read_parquet, write_json
 
@@ -113,6 +114,7 @@ def describe_cell(launches: Sequence[Launch], levels: ServiceLevels | None = Non
         "label": f"{mode} · {dtype}",
         "trials": [_describe_trial(launch) for launch in launches],
         "points": [point for point in points if point is not None],
+        "memory": first.get("memory"),
         "environment": _environment(launches),
         "config": config,
         "slo": levels.as_json() if levels else None,
@@ -158,6 +160,9 @@ def _describe_point(
     used = [launch for launch in launches if reasons[launch.repeat] is None]
     facts = [point for launch in used if (point := launch.point(index)) is not None]
     metrics, per_launch = _pool([_requests(launch, index) for launch in used], facts, levels)
+    for launch, measured in zip(used, per_launch, strict=True):
+        measured |= energy_metrics(launch.trace, index)
+    metrics |= pool_energy_metrics(per_launch)
     return {
         **{key: planned[key] for key in ("point", "arrival", "concurrency", "rate")},
         "launches": len(used),

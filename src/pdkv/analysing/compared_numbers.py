@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pdkv.analysing.aggregate import CAPACITIES, capacity_of
-from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, PER_DEVICE, throughput_per_device
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, PER_DEVICE, throughput_per_device
 from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
 from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.stats import supports_quantile
+from pdkv.analysing.token_energy import ENERGY
 
 LATENCY_STATS = ("mean", "median", "p90", "p99")
 QUANTITIES = (
@@ -15,6 +16,7 @@ QUANTITIES = (
     *((metric, "value") for metric in (*THROUGHPUTS, PER_DEVICE)),
 )
 SERVICE_QUANTITIES = ((GOODPUT, "value"), (GOODPUT_PER_DEVICE, "value"))
+ENERGY_QUANTITIES = ((ENERGY, "value"),)
 CAPACITY_QUANTITIES = tuple((metric, "value") for metric in CAPACITIES)
 
 _QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
@@ -25,9 +27,22 @@ ByRepeat = dict[int, float]
 
 
 def quantities_at_a_load(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """(metric, stat) of what is compared between cells at a load level; goodput only where it means the same in all."""
+    """(metric, stat) of what is compared between cells at a load level.
+
+    Goodput only where it means the same in all of them, energy only where all of them had GPUs.
+    """
     levels = [cell.get("slo") for cell in cells]
-    return QUANTITIES + SERVICE_QUANTITIES if levels[0] and levels.count(levels[0]) == len(levels) else QUANTITIES
+    served = bool(levels[0]) and levels.count(levels[0]) == len(levels)
+    powered = all(any(ENERGY in point["metrics"] for point in cell["points"]) for cell in cells)
+    return QUANTITIES + (SERVICE_QUANTITIES if served else ()) + (ENERGY_QUANTITIES if powered else ())
+
+
+def quantities_without_a_load(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """(metric, stat) of what cells can hold; per GPU only where all of them have some.
+
+    On a CPU the cache is as large as the study sets it, whatever else is in memory.
+    """
+    return CAPACITY_QUANTITIES + (((KV_PER_DEVICE, "value"),) if all(cell["gpus"] for cell in cells) else ())
 
 
 class Numbers(Protocol):
@@ -70,7 +85,8 @@ class PointNumbers:
     def _number(self, metrics: Mapping[str, Mapping[str, Any]], metric: str, stat: str) -> float | None:
         if metric in _OF_A_DEVICE:
             return throughput_per_device(self._cell, metrics[_OF_A_DEVICE[metric]][stat])
-        value: float | None = metrics[metric][stat]
+        # A launch that left no trace has no entry for energy.
+        value: float | None = (metrics.get(metric) or {}).get(stat) if metric == ENERGY else metrics[metric][stat]
         return None if value is None else value * (1e3 if metric in LATENCIES else 1.0)
 
 
@@ -78,6 +94,7 @@ class CapacityNumbers:
     """What a cell can hold at a time: nothing of the load is in it, so it stands without a load level."""
 
     def __init__(self, cell: Mapping[str, Any]) -> None:
+        self._cell = cell
         self._trials = {trial["repeat"]: trial for trial in cell["trials"] if trial["state"] in _RAN}
 
     def value(self, metric: str, stat: str) -> float | None:
@@ -87,9 +104,15 @@ class CapacityNumbers:
 
     def by_repeat(self, metric: str, stat: str) -> ByRepeat:
         """Of the launches that ran and say it."""
+        if metric == KV_PER_DEVICE:
+            return self._per_device(self.by_repeat("kv_cache_tokens", stat))
         found = {repeat: capacity_of(trial, metric) for repeat, trial in self._trials.items()}
         return {repeat: value for repeat, value in found.items() if value is not None}
 
     def weakness(self, metric: str, stat: str) -> str | None:
         """None: each launch says what it holds."""
         return None
+
+    def _per_device(self, found: ByRepeat) -> ByRepeat:
+        """Over all GPUs of the cell: those of the prefill instances hold no token that is decoded."""
+        return {repeat: value / self._cell["gpus"] for repeat, value in found.items()}

@@ -11,12 +11,12 @@ from typing import Any
 
 from pdkv.analysing.cell_pairs import Pair, Side, pair_cells, refusal_of, same_configuration
 from pdkv.analysing.compared_numbers import (
-    CAPACITY_QUANTITIES,
     ByRepeat,
     CapacityNumbers,
     Numbers,
     PointNumbers,
     quantities_at_a_load,
+    quantities_without_a_load,
 )
 from pdkv.analysing.csv_table import tidy, to_csv
 from pdkv.analysing.load_level import load_label
@@ -56,7 +56,7 @@ def comparison_rows(cells: Sequence[Mapping[str, Any]], mode: str, dtype: str, m
             level = {cell: numbers for (cell, point), numbers in points.items() if point == index}
             why = refusal or _why_not_measured(pair, index)
             comparisons += _compare_at(load_label(planned), pair, quantities_at_a_load(pair.cells), level, why)
-        comparisons += _compare_at("", pair, CAPACITY_QUANTITIES, capacities, refusal)
+        comparisons += _compare_at("", pair, quantities_without_a_load(pair.cells), capacities, refusal)
     decide_families(comparisons, margin)
     return [comparison.finished() for comparison in comparisons]
 

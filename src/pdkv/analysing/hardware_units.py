@@ -5,6 +5,7 @@ from typing import Any
 
 PER_DEVICE = "output_throughput_per_device"
 GOODPUT_PER_DEVICE = "goodput_per_device"
+KV_PER_DEVICE = "kv_cache_tokens_per_device"
 
 
 def hardware_units(cell: Mapping[str, Any]) -> tuple[int, str] | None:

@@ -33,11 +33,11 @@ class _Activity:
 
 
 def describe_levels(
-    frame: pd.DataFrame, points: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str, Any]]
+    frame: pd.DataFrame, stages: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """An entry of trace.json's ``levels`` for each load level that came to its end.
 
-    ``frame``: all samples. ``points``: of stages.json. ``measured``: the points of metrics.json. The devices are the
+    ``frame``: all samples. ``stages``: stages.json. ``measured``: the points of metrics.json. The devices are the
     GPUs of the trial's instances, or where there are none their cores.
     """
     hardware = frame[frame["role"].notna()]
@@ -46,15 +46,22 @@ def describe_levels(
     sampler, coarsest = sampler_resolution(hardware), counter_resolution(hardware)
     resolution = max((s for s in (sampler, coarsest) if s is not None), default=None)
     facts = {each["point"]: each for each in measured}
+    leased = {gpu for each in stages.get("instances") or () for gpu in each.get("gpus") or ()}
+    all_seen = leased <= set(hardware["device"])
     levels = []
-    for point in points if kind else ():
+    for point in stages["points"] if kind else ():
         if point["end_s"] is not None:
             fact = facts.get(point["point"])
             window = fact.get("window") if fact else None
             span = window or {"start_s": point["start_s"], "end_s": point["end_s"]}
             devices = [_describe(samples, span, resolution) for _, samples in hardware.groupby("device", sort=True)]
-            levels.append(_level(point["point"], kind, span, fact if window else None, devices))
+            level = _level(point["point"], kind, span, fact if window else None, devices)
+            # A part of the GPUs is not the cell.
+            levels.append(level if all_seen else {**level, **dict.fromkeys(_OF_ALL_DEVICES)})
     return levels
+
+
+_OF_ALL_DEVICES = ("idle_share", "power_w", "energy_j", "energy_per_output_token", "tokens_per_joule")
 
 
 def _level(

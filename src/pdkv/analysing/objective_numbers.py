@@ -11,10 +11,9 @@ from typing import Any
 
 from pdkv.analysing.aggregate import capacity_of
 from pdkv.analysing.compared_numbers import ByRepeat, Numbers, PointNumbers
-from pdkv.analysing.hardware_units import PER_DEVICE, hardware_units
+from pdkv.analysing.hardware_units import KV_PER_DEVICE, PER_DEVICE, hardware_units
+from pdkv.analysing.token_energy import ENERGY as ENERGY_PER_TOKEN
 
-KV_PER_DEVICE = "kv_cache_tokens_per_device"
-ENERGY_PER_TOKEN = "energy_per_output_token"
 _RAN = ("valid", "suspect")
 
 CellContent = Mapping[str, Any]
@@ -47,7 +46,7 @@ def unit_of(goal: Goal, cell: CellContent) -> str:
     """Unit of the goal's value; that of a number per device names the device."""
     units = hardware_units(cell)
     device = units[1] if units else "device"
-    return {PER_DEVICE: f"tok/s/{device}", KV_PER_DEVICE: f"tokens/{device}", ENERGY_PER_TOKEN: "J/token"}.get(
+    return {PER_DEVICE: f"tok/s/{device}", KV_PER_DEVICE: f"tokens/{device}", ENERGY_PER_TOKEN: "J/tok"}.get(
         goal.metric, "ms"
     )
 
@@ -56,7 +55,7 @@ def numbers_of(goal: Goal, cell: CellContent, point: Mapping[str, Any] | None) -
     """The numbers of a cell for a goal; ``point`` is its entry for the load level, None for a goal without one."""
     if point is None:
         return _OfLaunches(_kv_per_device(cell))
-    return _OfLaunches(_energy_per_token(cell, point)) if goal.metric == ENERGY_PER_TOKEN else PointNumbers(cell, point)
+    return _OfLaunches(_energy_per_token(point)) if goal.metric == ENERGY_PER_TOKEN else PointNumbers(cell, point)
 
 
 class _OfLaunches:
@@ -87,24 +86,10 @@ def _kv_per_device(cell: CellContent) -> ByRepeat:
     return {repeat: value / units[0] for repeat, value in tokens.items() if value is not None}
 
 
-def _energy_per_token(cell: CellContent, point: Mapping[str, Any]) -> ByRepeat:
-    """Joules of all GPUs of the cell while a load level lasted, over the output tokens of its answered requests.
-
-    Ramp and drain are in both. Lengths are exact: a launch in which they were not is no part of the numbers.
-    """
-    trials = {trial["repeat"]: trial for trial in cell["trials"]}
-    length = (cell["config"].get("workload") or {}).get("output_tokens")
-    found = {}
-    for repeat, metrics in zip(point["repeats"], point["per_launch"], strict=True):
-        tokens = (metrics["output_throughput_whole_run"]["n"] or 0) * (length or 0)
-        energy_j = _energy_at(trials[repeat], point["point"], cell.get("gpus") or 0)
-        if tokens and energy_j is not None:
-            found[repeat] = energy_j / tokens
-    return found
-
-
-def _energy_at(trial: Mapping[str, Any], index: int, gpus: int) -> float | None:
-    """Of all GPUs at a load level; None unless each of them tells."""
-    devices = (trial.get("trace") or {}).get("devices") or []
-    parts = [each.get("energy_j") for each in devices if (each["kind"], each["point"]) == ("gpu", index)]
-    return None if not parts or len(parts) != gpus or None in parts else float(sum(parts))
+def _energy_per_token(point: Mapping[str, Any]) -> ByRepeat:
+    """Joules of all GPUs for an output token under full load, as each launch tells it (docs/decisions/0009)."""
+    values = {
+        repeat: (metrics.get(ENERGY_PER_TOKEN) or {}).get("value")
+        for repeat, metrics in zip(point["repeats"], point["per_launch"], strict=True)
+    }
+    return {repeat: value for repeat, value in values.items() if value is not None}

@@ -69,7 +69,7 @@ def describe_trace(
         "resolution_s": {"sampler": sampler_resolution(frame), "counter": counter_resolution(frame)},
         "devices": devices,
         "phases": _phases(devices),
-        "levels": describe_levels(frame, stages["points"], measured),
+        "levels": describe_levels(frame, stages, measured),
         "missing": missing_fields(frame, reasons),
         "checks": [check.as_json() for check in check_trace(frame, devices, stages)],
     }
