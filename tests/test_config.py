@@ -120,6 +120,12 @@ def message(tmp_path: Path, text: str | bytes) -> str:
         (STUDY + "slo: {e2el_ms: .inf}\n", ["slo.e2el_ms: found .inf"]),
         (STUDY + "slo: {ttft_ms: 5, target_share: 90}\n", ["slo.target_share: found 90", "above 0 and up to 1"]),
         (STUDY + "slo: {ttft_ms: 5, target_share: 0}\n", ["slo.target_share: found 0"]),
+        (STUDY + "cost: {}\n", ["study.yaml:6", "cost: names no price", "per_gpu_hour"]),
+        (STUDY + "cost: 2.5\n", ["cost: found 2.5", "{per_gpu_hour: 2.5, currency: USD}"]),
+        (STUDY + "cost: {per_gpu_hour: 0}\n", ["cost.per_gpu_hour: found 0", "above 0"]),
+        (STUDY + "cost: {per_gpu: 2.5}\n", ["cost.per_gpu: unknown key", "did you mean per_gpu_hour?"]),
+        (STUDY + "cost: {per_host_hour: '1'}\n", ["cost.per_host_hour: found 1: not a number"]),
+        (STUDY + "cost: {per_gpu_hour: 1, currency: ''}\n", ["cost.currency"]),
     ],
 )
 def test_wrong_config_is_one_message(tmp_path, text, parts):
@@ -213,6 +219,14 @@ def test_service_levels_are_no_part_of_a_trial(tmp_path: Path) -> None:
     assert with_levels.slo is not None
     assert with_levels.slo.model_dump() == {"ttft_ms": 500, "tpot_ms": 50, "e2el_ms": None, "target_share": 0.9}
     assert [t.to_slice() for t in without.trials()] == [t.to_slice() for t in with_levels.trials()]
+
+
+def test_prices_are_no_part_of_a_trial(tmp_path: Path) -> None:
+    without, priced = load(tmp_path, STUDY), load(tmp_path, STUDY + "cost: {per_gpu_hour: 2}\n")
+    assert without.cost is None
+    assert priced.cost is not None
+    assert priced.cost.model_dump() == {"per_gpu_hour": 2, "per_host_hour": None, "currency": "USD"}
+    assert [t.to_slice() for t in without.trials()] == [t.to_slice() for t in priced.trials()]
 
 
 def test_all_requests_may_be_asked_to_meet(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ ANALYSING: Floors = {
         "service_levels",
         "stats",
         "throughput",
+        "token_cost",
         "token_energy",
         "typefaces",
         "verdicts",

@@ -190,5 +190,6 @@ def report_settings(wildcards):
         "config": str(study.source),
         "claims": study.report.claims,
         "margin": study.report.margin,
+        "cost": study.cost.model_dump() if study.cost else None,
     }
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)

@@ -26,6 +26,7 @@ from pdkv.study.config_promises import (
     check_promises,
 )
 from pdkv.study.config_schema import (
+    CostSection,
     EngineSection,
     LimitsSection,
     ModeSection,
@@ -45,7 +46,7 @@ MINIMUM_TOKEN_BUDGET = 2048
 class Study:
     """All cells of a study and how often each is launched.
 
-    ``slo``, ``report`` and ``study_hours`` never reach a trial.
+    ``slo``, ``cost``, ``report`` and ``study_hours`` never reach a trial.
     """
 
     model: Model
@@ -57,6 +58,7 @@ class Study:
     seed: int
     limits: Limits
     slo: ServiceLevelSection | None
+    cost: CostSection | None
     report: ReportSection
     baseline_mode: str
     baseline_dtype: str
@@ -142,6 +144,7 @@ def _resolve(section: StudySection, source: YamlSource) -> Study:
         seed=section.seed,
         limits=_limits(section.limits, section.load.ramp_interval_ms, section.load.warmup_rounds),
         slo=section.slo,
+        cost=section.cost,
         report=section.report,
         baseline_mode=_baseline("mode", section.report.baseline.mode, [m.id for m in modes], source),
         baseline_dtype=_baseline("dtype", section.report.baseline.dtype, [d.id for d in dtypes], source),

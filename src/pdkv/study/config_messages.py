@@ -73,6 +73,7 @@ def _below(model: type[BaseModel] | None, key: str) -> tuple[type[BaseModel] | N
         "load": config_schema.LoadSection,
         "limits": config_schema.LimitsSection,
         "slo": config_schema.ServiceLevelSection,
+        "cost": config_schema.CostSection,
         "report": config_schema.ReportSection,
         "baseline": config_schema.BaselineSection,
         "kv_connector": config_schema.KvConnectorSection,

@@ -203,6 +203,22 @@ class ServiceLevelSection(_Section):
         return self
 
 
+class CostSection(_Section):
+    """What the hardware costs. It is asked of what was measured: it changes nothing that is measured."""
+
+    per_gpu_hour: Number | None = Field(None, gt=0, le=1e6, description="the price of a GPU an hour, above 0")
+    per_host_hour: Number | None = Field(
+        None, gt=0, le=1e6, description="the price of a host an hour, above 0, for cells that compute on its CPU"
+    )
+    currency: str = Field("USD", min_length=1, max_length=8, description="a currency, e.g. USD")
+
+    @model_validator(mode="after")
+    def _prices_something(self) -> "CostSection":
+        if self.per_gpu_hour is None and self.per_host_hour is None:
+            raise ValueError("names no price")
+        return self
+
+
 class BaselineSection(_Section):
     """The cell that the others are compared with."""
 
@@ -248,6 +264,9 @@ class StudySection(_Section):
     limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}), description="time limits")
     slo: ServiceLevelSection | None = Field(
         None, description="at least one of ttft_ms, tpot_ms and e2el_ms, e.g. {ttft_ms: 500, tpot_ms: 50}"
+    )
+    cost: CostSection | None = Field(
+        None, description="per_gpu_hour, per_host_hour or both, e.g. {per_gpu_hour: 2.5, currency: USD}"
     )
     report: ReportSection = Field(
         default_factory=lambda: ReportSection.model_validate({}), description="settings of the report"
