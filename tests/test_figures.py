@@ -19,7 +19,7 @@ from sample_results import Sample, write_sample
 
 from pdkv.errors import UserError
 from pdkv.reporting import typefaces
-from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
+from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
 from pdkv.reporting.figure_style import COLOURS
 from pdkv.reporting.figures import draw_figures
 from pdkv.reporting.report_model import ReportSettings
@@ -31,6 +31,7 @@ def figure_paths(modes: Iterable[str]) -> list[str]:
     return [
         metrics_figure("short", 0),
         ecdf_figure("short", 0),
+        curves_figure("short"),
         ttft_parts_figure("short"),
         *(trace_figure("short", mode) for mode in modes),
     ]
@@ -113,7 +114,7 @@ def test_one_request_of_one_token_leaves_its_panels_empty_without_a_warning(tmp_
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(draw(tmp_path, sample)) == 3
+        assert len(draw(tmp_path, sample)) == len(figure_paths(["default"]))
 
 
 def without_numbers(content: dict[str, Any]) -> None:
@@ -146,7 +147,7 @@ def test_cells_without_numbers_are_drawn_without_a_warning(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn = draw_figures(cells, tmp_path / "results/comparisons.csv", tmp_path / "figures")
-    assert len(drawn) == 5
+    assert len(drawn) == len(figure_paths(Sample().modes))
     for path in drawn:
         assert "nan" not in re.sub(r"<style.*?</style>", "", path.read_text(encoding="utf-8")).split()
     settings = ReportSettings("A study", "en", ("default", "fp16"))

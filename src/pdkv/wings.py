@@ -142,6 +142,7 @@ ANALYSING: Floors = {
         "verdict_families",
     ),
     5: (
+        "figure_curves",
         "figure_ecdf",
         "figure_metrics",
         "figure_style",

@@ -14,6 +14,11 @@ def ecdf_figure(workload: str, point: int) -> str:
     return f"{workload}/ecdf_{point}.svg"
 
 
+def curves_figure(workload: str) -> str:
+    """Throughput against latency of each cell over its load levels."""
+    return f"{workload}/curves.svg"
+
+
 def ttft_parts_figure(workload: str) -> str:
     """Where the first token's time goes, for each cell and load level."""
     return f"{workload}/ttft_parts.svg"

@@ -10,9 +10,10 @@ from pdkv.analysing.point_requests import requests_of_point
 from pdkv.analysing.stats import FloatArray
 from pdkv.analysing.study_results import Cell, StudyResults, read_study_results
 from pdkv.artifacts import read_parquet
+from pdkv.reporting.figure_curves import draw_curves
 from pdkv.reporting.figure_ecdf import draw_ecdf
 from pdkv.reporting.figure_metrics import draw_metrics
-from pdkv.reporting.figure_names import ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
+from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
 from pdkv.reporting.figure_style import Style, figure_settings, save_figure
 from pdkv.reporting.figure_trace import draw_trace
 from pdkv.reporting.figure_ttft_parts import draw_ttft_parts
@@ -43,6 +44,7 @@ def _draw_workload(results: StudyResults, workload: str, folder: Path, style: St
         values = {cell: _latencies(cell, index) for cell in cells}
         yield save_figure(draw_metrics(cells, index, values, style, say), folder / metrics_figure(workload, index))
         yield save_figure(draw_ecdf(cells, index, values, style, say), folder / ecdf_figure(workload, index))
+    yield save_figure(draw_curves(cells, results.points_of(workload), style, say), folder / curves_figure(workload))
     split = draw_ttft_parts(cells, results.points_of(workload), say)
     yield save_figure(split, folder / ttft_parts_figure(workload))
     for mode in results.modes:
