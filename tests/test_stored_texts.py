@@ -24,7 +24,8 @@ NOT_IN_RESULTS = {
         "scrapes",  # prefixes of names
     },
     "measuring": {
-        "device_sampling", "devices", "environment", "event_loop", "feasibility", "host_readings", "interruption",
+        "device_sampling", "devices", "environment", "event_loop", "feasibility", "gpu_use", "host_readings",
+        "interruption", "lease_files",
         "leases", "process_tree", "router", "survey", "trial_devices", "trial_folder", "url_load",
     },
 }  # fmt: skip
@@ -32,6 +33,7 @@ NOT_STORED = {
     "{1}: had to kill process {2} ({3})", "{1}: removed {2}, {3} bytes", "tcp,self,sysv,posix,cma",
     "{url:{1}}", "http://127.0.0.1:{1}", "not ready yet", "load {1}", "round {1}", " and ", "is encrypted",
     "is not an http:// URL", "not decided", "alone {1}",
+    "launches differ", "launches left out",
 }  # fmt: skip
 # Part of a longer literal, or of one that is not a whole sentence.
 TYPES = re.compile(r"[\w.]+(\[.*\])? \| None|queue\.SimpleQueue\[.*|POST \{1\}/v1/completions.*", re.DOTALL)

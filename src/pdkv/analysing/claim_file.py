@@ -9,6 +9,7 @@ from pdkv.errors import UserError
 from pdkv.study.yaml_source import KeyPath, dotted, read_yaml
 
 Expectation = Literal["lower", "higher", "equivalent", "different", "not lower", "not higher"]
+Text = Annotated[str, Field(min_length=1)] | Annotated[dict[Literal["en", "zh"], str], Field(min_length=1)]
 EVERY = "every"
 
 
@@ -49,18 +50,29 @@ class ClaimTest(_Strict):
 
 
 class Claim(_Strict):
-    """``says`` in words what the ``tests`` test; ``saw`` is what it was based on; ``untested`` why it has no tests."""
+    """``says`` in words what the ``tests`` test; ``saw`` is what it was based on; ``untested`` why it has no tests.
 
-    says: str
-    saw: str = ""
+    Texts are in one language or in several.
+    """
+
+    says: Text
+    saw: Text | None = None
     tests: tuple[ClaimTest, ...] = ()
-    untested: str | None = None
+    untested: Text | None = None
 
     @model_validator(mode="after")
     def _is_tested_or_says_why_not(self) -> "Claim":
         if bool(self.tests) == (self.untested is not None):
             raise ValueError("needs either tests or untested")
         return self
+
+
+def in_language(text: Text | None, language: str) -> str:
+    """A claim's text in the report's language; in that in which it was written where there is no other."""
+    if text is None or isinstance(text, str):
+        return text or ""
+    told = {str(key): words for key, words in text.items()}
+    return told.get(language) or told.get("en") or next(iter(told.values()))
 
 
 def read_claims(path: Path) -> dict[str, Claim]:

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pdkv.analysing.claim_file import Claim
+from pdkv.analysing.claim_file import Claim, in_language
 from pdkv.analysing.claims import Evidence, Finding, judge_claims
 from pdkv.analysing.study_results import StudyResults
 from pdkv.analysing.verdicts import MARGIN
 from pdkv.reporting.report_blocks import Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_effects import headline
-from pdkv.reporting.report_phrases import format_change, listed
-from pdkv.reporting.typefaces import printable_log
+from pdkv.reporting.report_phrases import format_change, headline, listed
+from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
 
@@ -27,10 +26,12 @@ def describe_claims(
     for finding in findings:
         claim, expected = claims[finding.claim], _expected(finding, say)
         said = (
-            row("", "") if finding.claim == shown[0] else row(finding.claim, Value(claim.says, under=_saw(claim, say)))
+            row("", "")
+            if finding.claim == shown[0]
+            else row(finding.claim, Value(in_language(claim.says, say.language), under=_saw(claim, say)))
         )
         test = "" if (finding.claim, expected) == shown else expected
-        verdict = Value(say(f"claim_verdict.{_key(finding.verdict)}"), under=_undecided(finding))
+        verdict = Value(say(f"claim_verdict.{_key(finding.verdict)}"), under=_undecided(finding, say))
         rows.append((*said, *row(test, *_measured(finding, claim, say), verdict)))
         shown = (finding.claim, expected)
     columns = (
@@ -71,13 +72,16 @@ def _key(words: str) -> str:
 
 
 def _saw(claim: Claim, say: Wording) -> str:
-    return say("claims.saw", saw=claim.saw) if claim.saw else ""
+    saw = in_language(claim.saw, say.language)
+    return say("claims.saw", saw=saw) if saw else ""
 
 
-def _undecided(finding: Finding) -> str:
+def _undecided(finding: Finding, say: Wording) -> str:
     """Why comparisons have no verdict, each reason once: ``not decided: one launch``."""
-    return ", ".join(
-        dict.fromkeys(each.why for each in finding.evidence if each.effect and each.effect.ratio and each.why)
+    return say("list.comma").join(
+        dict.fromkeys(
+            retell(each.why, say) for each in finding.evidence if each.effect and each.effect.ratio and each.why
+        )
     )
 
 
@@ -102,25 +106,25 @@ def _pair(evidence: Evidence, say: Wording) -> str:
     if mode == other_mode:
         return say("claims.against", here=dtype, there=other_dtype)
     if dtype == other_dtype:
-        return say("claims.against", here=mode, there=f"{other_mode} ({dtype})")
+        return say("claims.against", here=mode, there=say("word.only_in", value=other_mode, cells=dtype))
     return say("claims.against", here=f"{mode}/{dtype}", there=f"{other_mode}/{other_dtype}")
 
 
 def _measured(finding: Finding, claim: Claim, say: Wording) -> tuple[str, str]:
     """(load level, what was seen in each comparison)."""
     if finding.test is None:
-        return DASH, claim.untested or DASH
+        return DASH, in_language(claim.untested, say.language) or DASH
     if not finding.evidence:
         return DASH, say("claims.no_pair")
     level = DASH if not finding.concurrency else say("load.closed_short", concurrency=finding.concurrency)
-    return level, "; ".join(dict.fromkeys(_seen(each, say) for each in finding.evidence))
+    return level, say("list.semicolon").join(dict.fromkeys(_seen(each, say) for each in finding.evidence))
 
 
 def _seen(evidence: Evidence, say: Wording) -> str:
     """``1p1d +2.3% [+1.0%, +3.6%]``."""
     effect = evidence.effect
     if effect is None or effect.ratio is None:
-        return printable_log(evidence.why)
+        return retell(evidence.why, say)
     text = f"{evidence.cells[0]} {format_change(effect.ratio)}"
     if effect.interval is None:
         return text
