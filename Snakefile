@@ -27,6 +27,7 @@ onstart:
         due = {job.rule.name for job in workflow.dag.needrun_jobs()}
         start_or_exit(
             study,
-            measures=workflow.local_exec and "measure" in due,
-            writes=workflow.local_exec and not due.isdisjoint(DRAWN_BY),
+            measures="measure" in due,
+            writes=not due.isdisjoint(DRAWN_BY),
+            on_cluster=not workflow.local_exec,
         )

@@ -110,6 +110,8 @@ def message(tmp_path: Path, text: str | bytes) -> str:
         (STUDY.replace(MODES, "modes: {x: {args: {data_parallel_size: 2}}}"), ["pdkv sets --data-parallel-size", "2x"]),
         (STUDY + "engine: vllm\n", ["engine.kind", "found vllm", "auto, cpu, cuda"]),
         (STUDY + "engine: {python: a, command: b}\n", ["engine", "more than one engine"]),
+        (STUDY + "engine: {device: cuda}\n", ["engine.device", "what python or command computes on", "kind: cuda"]),
+        (STUDY + "engine: {python: a, device: gpu}\n", ["engine.device", "found gpu", "auto, cpu or cuda"]),
         (STUDY + "report: {baseline: {mode: defalt}}\n", ["report.baseline.mode", "found defalt"]),
         (STUDY + "slo: {}\n", ["study.yaml:6", "slo: names no limit", "at least one of ttft_ms"]),
         (STUDY + "slo: {target_share: 0.5}\n", ["slo: names no limit"]),

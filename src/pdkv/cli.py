@@ -63,7 +63,7 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
         _exit_with(error)
 
 
-def start_or_exit(study: "Study", measures: bool, writes: bool) -> None:
+def start_or_exit(study: "Study", measures: bool, writes: bool, on_cluster: bool = False) -> None:
     """Lock the folder for a Snakemake run that is about to start; say what it will measure on this machine.
 
     If it can't measure, or can't write the report in its language: why, and exit status 2.
@@ -74,7 +74,9 @@ def start_or_exit(study: "Study", measures: bool, writes: bool) -> None:
         lock_run(Path(".snakemake"))
         if writes:
             _require_typefaces(study)
-        if measures:
+        if measures and on_cluster:
+            _require_known_device(study)
+        elif measures:
             _survey(study, sys.stderr)
     except UserError as error:
         _exit_with(error)
@@ -101,6 +103,13 @@ def _require_typefaces(study: "Study") -> None:
         from pdkv.reporting.wording import Wording
 
         choose_typefaces([text for language in foreign for text in Wording(language).all_texts()])
+
+
+def _require_known_device(study: "Study") -> None:
+    from pdkv.measuring.job_request import require_known_device
+
+    if not all(mode.endpoint for mode in study.modes):
+        require_known_device(study.engine)
 
 
 def _survey(study: "Study", stream: TextIO) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 Arrival = Literal["closed", "poisson", "constant"]
 EngineKind = Literal["auto", "cpu", "cuda", "custom"]
+EngineDevice = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class Engine:
     """Which vLLM. ``custom`` names either its ``python`` or a ``command`` prefix that stands for ``vllm``.
 
     ``token_budget`` is ``--max-num-batched-tokens``, set in every mode so that modes differ in nothing else;
-    ``kv_cache_gib`` is the KV cache of one CPU instance; ``gpu_memory_utilization`` its share of each GPU.
+    ``kv_cache_gib`` is the KV cache of one CPU instance; ``gpu_memory_utilization`` its share of each GPU. ``device`` is
+    what a custom one computes on; ``auto``: what the machine has on which the trial is planned.
     """
 
     kind: EngineKind
@@ -110,6 +112,13 @@ class Engine:
     token_budget: int
     kv_cache_gib: int
     gpu_memory_utilization: float
+    device: EngineDevice = "auto"
+
+    @property
+    def named_device(self) -> Literal["cpu", "cuda"] | None:
+        """What it computes on, where the config says it."""
+        said = self.kind if self.kind in ("cpu", "cuda") else self.device
+        return said if said in ("cpu", "cuda") else None
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ MEASURING: Floors = {
         "server_process",
     ),
     4: ("deployment", "feasibility", "load", "stage_record", "survey", "trial_devices", "url_load", "warmup"),
-    5: ("trial",),
+    5: ("job_request", "trial"),
 }
 INSTALLING: Floors = {
     2: ("pip_install",),

@@ -23,16 +23,15 @@ def choose_engine(engine: Engine, home: Path) -> ResolvedEngine:
 
     ``home`` is the folder of the embedded engines.
     """
-    device = engine_env.detect_kind()
+    device = engine.named_device or engine_env.detect_kind()
     router = (sys.executable, "-P", "-m", "vllm_router.launch_router")
     if engine.command:
         return ResolvedEngine("custom", device, engine.command, None, router)
     if engine.python:
         python = str(_absolute(engine.python))
         return ResolvedEngine("custom", device, (python, "-m", VLLM_MODULE), python, router)
-    kind = device if engine.kind == "auto" else _embedded(engine)
-    python = str(engine_env.engine_python(kind, home))
-    return ResolvedEngine(kind, kind, (python, "-m", VLLM_MODULE), python, router)
+    python = str(engine_env.engine_python(device, home))
+    return ResolvedEngine(device, device, (python, "-m", VLLM_MODULE), python, router)
 
 
 def require_engine(engine: Engine, home: Path) -> None:
@@ -54,10 +53,6 @@ def require_engine(engine: Engine, home: Path) -> None:
         engine_env.require_engine("cuda" if chosen.kind == "cuda" else "cpu", home)
 
 
-def _embedded(engine: Engine) -> engine_env.EmbeddedKind:
-    return "cuda" if engine.kind == "cuda" else "cpu"
-
-
 def resolve_model(model: Model, home: Path) -> tuple[str, ModelShape]:
     """The model as vLLM is told it, and its shape (unknown for a hub id).
 
@@ -67,7 +62,7 @@ def resolve_model(model: Model, home: Path) -> tuple[str, ModelShape]:
         return str(home / "models" / "bundled"), BUNDLED_SHAPE
     looks_like_path = model.name.startswith((".", "/", "~")) or model.name.count("/") > 1
     folder = _absolute(model.name)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a name too long for a file
         if looks_like_path:
             raise UserError(f"model: there is no folder {folder}", remedy="name a model folder, a hub id, or bundled")
         return model.name, UNKNOWN

@@ -170,6 +170,8 @@ def _engine(section: EngineSection, source: YamlSource) -> Engine:
         )
     if section.kind == "custom" and not named:
         raise fault(source, ("engine",), "kind custom without an engine", "python: PATH, or command: PREFIX")
+    if section.device != "auto" and not named:
+        raise fault(source, ("engine", "device"), "says what python or command computes on", "kind: cpu, or kind: cuda")
     command = shlex.split(section.command[0]) if len(section.command) == 1 else section.command
     check_args(section.args, ("engine", "args"), source)
     return Engine(
@@ -181,6 +183,7 @@ def _engine(section: EngineSection, source: YamlSource) -> Engine:
         token_budget=section.token_budget or 0,
         kv_cache_gib=section.kv_cache_gib,
         gpu_memory_utilization=section.gpu_memory_utilization,
+        device=section.device,
     )
 
 

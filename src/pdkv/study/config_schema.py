@@ -105,6 +105,7 @@ class EngineSection(_Section):
     command: Texts = Field(
         default_factory=list, description='what stands for "vllm", e.g. apptainer exec --nv vllm.sif vllm'
     )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto, cpu or cuda (with python or command)")
     args: Arguments = Field(default_factory=dict, description="vLLM arguments for every mode, e.g. {max_num_seqs: 64}")
     env: Variables = Field(default_factory=dict, description="environment variables, as strings")
     token_budget: Whole | None = Field(None, ge=16, le=1_048_576, description="a whole number, at least 16")
