@@ -3,12 +3,39 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 
 GIB = 1024**3
+
+_MODULE = """
+import importlib.util, sys
+real = importlib.util.spec_from_file_location("pynvml", {real!r})
+module = importlib.util.module_from_spec(real)
+sys.modules["pynvml"] = module
+real.loader.exec_module(module)
+sys.path.append({tests!r})
+from fake_nvml import FakeGpu, FakeNvml
+{setup}
+fake = FakeNvml({gpus})
+for name in dir(fake):
+    if name.startswith("nvml"):
+        setattr(module, name, getattr(fake, name))
+"""
+
+
+def write_pynvml(folder: Path, gpus: str, setup: str = "") -> Path:
+    """A folder for PYTHONPATH in which the module ``pynvml`` sees invented cards, in other processes too.
+
+    ``gpus`` is Python: the arguments of :class:`FakeNvml`, with names that ``setup`` makes.
+    """
+    folder.mkdir()
+    text = _MODULE.format(real=pynvml.__file__, tests=str(Path(__file__).parent), setup=setup, gpus=gpus)
+    (folder / "pynvml.py").write_text(text, encoding="utf-8")
+    return folder
 
 
 def not_supported(*_: Any) -> Any:

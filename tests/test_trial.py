@@ -14,9 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pynvml
 import pytest
-from fake_nvml import GIB, FakeGpu, FakeNvml
+from fake_nvml import GIB, FakeGpu, FakeNvml, write_pynvml
 from trial_plans import MODEL, fake_plan
 
 from pdkv.artifacts import read_json, read_json_lines, read_parquet, write_json
@@ -116,22 +115,11 @@ class TestDone:
         assert living_servers(out) == []
 
 
-FAKE_PYNVML = """
-import importlib.util, sys
+MEMORY_FROM_FILE = """
 from pathlib import Path
-real = importlib.util.spec_from_file_location("pynvml", {real!r})
-module = importlib.util.module_from_spec(real)
-sys.modules["pynvml"] = module
-real.loader.exec_module(module)
-sys.path.append({tests!r})
-from fake_nvml import FakeGpu, FakeNvml
 from types import SimpleNamespace
 def memory():
     return SimpleNamespace(used=int(Path({used!r}).read_text() or 0))
-fake = FakeNvml(FakeGpu("GPU-1", answers={{"nvmlDeviceGetMemoryInfo": memory}}))
-for name in dir(fake):
-    if name.startswith("nvml"):
-        setattr(module, name, getattr(fake, name))
 """
 
 
@@ -149,10 +137,9 @@ def test_gpus_are_sampled_idle_before_the_launch_and_after_their_memory_is_free(
     """The engine's memory is there until some time after its end; that is waited for, but not for ever."""
     used = tmp_path / "used"
     write_number(used, 0)
-    fake = FAKE_PYNVML.format(real=pynvml.__file__, tests=str(Path(__file__).parent), used=str(used))
-    (tmp_path / "nvml").mkdir()
-    (tmp_path / "nvml" / "pynvml.py").write_text(fake)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "nvml"), prepend=os.pathsep)
+    setup = MEMORY_FROM_FILE.format(used=str(used))
+    gpu = 'FakeGpu("GPU-1", answers={"nvmlDeviceGetMemoryInfo": memory})'
+    monkeypatch.setenv("PYTHONPATH", str(write_pynvml(tmp_path / "nvml", gpu, setup)), prepend=os.pathsep)
     memory = {"nvmlDeviceGetMemoryInfo": lambda: SimpleNamespace(used=int(used.read_text()), total=80 * GIB)}
     monkeypatch.setattr("pdkv.measuring.trial_devices.open_nvml", lambda: FakeNvml(FakeGpu("GPU-1", answers=memory)))
     monkeypatch.setattr("pdkv.measuring.trial_devices.FREED_WITHIN_S", freed_within_s)

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from pdkv.cli import study_or_exit, start_or_exit
 from pdkv.due import attempt_due, plan_is_due
-from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
+from pdkv.measuring.resolve import choose_engine
+from pdkv.reporting.figure_names import (
+    curves_figure,
+    ecdf_figure,
+    metrics_figure,
+    trace_figure,
+    ttft_parts_figure,
+)
 from pdkv.study.report_editions import editions
 from pdkv.wings import digest, folder_digest
 
@@ -22,6 +29,7 @@ slices = {name: trial.to_slice() for name, trial in trials.items()}
 positions = {name: number for number, name in enumerate(trials, 1)}
 attempts = {name: attempt_due(Path("results", name, "stages.json")) for name in trials}
 planner = digest("plan", "resolve")
+computes_on = choose_engine(study.engine, Path(".engine")).device
 languages = {
     edition.suffix: edition.language for edition in editions(study.report.language)
 }
@@ -58,6 +66,31 @@ def trial_name(wildcards):
 def all_cores():
     """Every core that Snakemake may use here; on a cluster, where it need not know, the profile says how many."""
     return workflow.resource_settings.cores or 1
+
+
+def measure_slots():
+    """How many trials may run beside each other here: `--resources gpu=N`, where they compute on GPUs; else one."""
+    given = workflow.global_resources.get("gpu")
+    return given.value if computes_on == "cuda" and given and given.value else 1
+
+
+def measure_threads():
+    """Cores of a measurement: so many that all slots take them all, and nothing else runs beside measurements."""
+    return max(1, all_cores() // measure_slots())
+
+
+def measure_gpus(wildcards):
+    """What a measurement takes of the resource gpu: on a cluster the GPUs that it needs, on this machine one slot.
+
+    If it asked here for all that it needs, then Snakemake would fill each single GPU that is free with the next small
+    trial, and a trial that needs two would come last, after all repeats of the others. So it starts in its turn, and
+    waits in its lease.
+    """
+    if computes_on != "cuda":
+        return 0
+    mode = trials[trial_name(wildcards)].mode
+    needed = 0 if mode.endpoint else mode.instance_count * mode.tensor_parallel_size
+    return min(1, needed) if workflow.local_exec else needed
 
 
 def bundled_model():

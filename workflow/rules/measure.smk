@@ -59,9 +59,10 @@ rule measure:
     priority: lambda wildcards: len(trials) - positions[trial_name(wildcards)] + 1
     conda:
         "../../envs/pipeline.yaml"
-    # Nothing runs beside a measurement on the same machine.
-    threads: all_cores()
+    # Nothing runs beside a measurement on the same machine, other measurements on GPUs if `--resources gpu=` allows.
+    threads: measure_threads()
     resources:
+        gpu=measure_gpus,
         position=lambda wildcards: f"{positions[trial_name(wildcards)]}/{len(trials)}",
     params:
         trial=lambda wildcards: slices[trial_name(wildcards)],
