@@ -131,7 +131,7 @@ def test_names_of_the_claim_become_those_of_the_study() -> None:
 
 def test_interaction_is_read_from_its_own_rows() -> None:
     test = {"mode": "1p1d", "dtype": "fp8", "effect": "interaction", "metric": "ttft", "stat": "mean"}
-    row = effect(effect="interaction", base_mode="default")
+    row = effect(factor="interaction", base_mode="default")
     (found,) = judge({**test, "expect": "different"}, row, effect(**ABOUT_SAME))
     assert found.verdict == "supported"
     (plain,) = judge({**FP8, "expect": "equivalent"}, row, effect(**ABOUT_SAME))

@@ -13,7 +13,8 @@ TEMPLATES = Path(pdkv.reporting.__file__).parent / "templates"
 LANGUAGES = sorted(path.name.split(".")[1] for path in TEMPLATES.glob("wording.*.toml"))
 # What reads the same in Chinese: symbols, abbreviations of the field, names of products.
 SAME_IN_BOTH = {
-    "unit.ms", "unit.tok_s", "stat.n", "throughput.n", "load.closed_short", "setup.vllm", "setup.torch",
+    "unit.ms", "unit.tok_s", "unit.tok_per_s_per_GPU", "unit.tokens_per_GPU", "unit.J_per_tok", "stat.n",
+    "throughput.n", "load.closed_short", "setup.vllm", "setup.torch",
     "setup.transformers", "setup.nixl", "setup.pdkv", "servers.engine_version", "servers.model_runner",
     "mode.tensor_parallel", "summary.engine", "stat.p90", "stat.p99",
     *(f"metric.{metric}.{form}" for metric in ("ttft", "tpot", "itl", "e2el") for form in ("short", "name")),

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -18,6 +18,7 @@ from pdkv.errors import UserError
 from pdkv.measuring.interruption import Interrupted, raise_when_told_to_stop
 
 if TYPE_CHECKING:
+    from pdkv.reporting.report_model import ReportSettings
     from pdkv.study.config import Study
 
 DEFAULT_CONFIG = Path("config/config.yaml")
@@ -196,19 +197,23 @@ def _draw_figures(arguments: argparse.Namespace) -> None:
 
 def _write_markdown(arguments: argparse.Namespace) -> None:
     from pdkv.reporting.report_markdown import write_markdown
-    from pdkv.reporting.report_model import ReportSettings
 
-    settings = ReportSettings.from_json(arguments.report)
+    settings = _report_settings(arguments)
     figures = os.path.relpath(arguments.figures, arguments.output.parent)
     write_markdown(arguments.cells, arguments.comparisons, settings, arguments.output, figures)
 
 
 def _write_pdf(arguments: argparse.Namespace) -> None:
-    from pdkv.reporting.report_model import ReportSettings
     from pdkv.reporting.report_pdf import write_pdf
 
-    settings = ReportSettings.from_json(arguments.report)
+    settings = _report_settings(arguments)
     write_pdf(arguments.cells, arguments.comparisons, settings, arguments.output, arguments.figures)
+
+
+def _report_settings(arguments: argparse.Namespace) -> "ReportSettings":
+    from pdkv.reporting.report_model import ReportSettings
+
+    return replace(ReportSettings.from_json(arguments.report), objectives=arguments.objectives)
 
 
 # ---- verbs for people ----------------------------------------------------------------------------------------------
@@ -358,7 +363,7 @@ def _add_result_verbs(verbs: Any) -> None:
         report = _add_verb(verbs, name, run, text)
         report.add_argument("--report", required=True, metavar="JSON", help="title, language, baseline")
         report.add_argument("--figures", type=Path, default=Path("reports/figures"))
-        _add_cells(report, "--comparisons", "--output")
+        _add_cells(report, "--comparisons", "--objectives", "--output")
 
 
 def _add_cells(verb: argparse.ArgumentParser, *paths: str) -> None:

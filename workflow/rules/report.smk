@@ -35,6 +35,7 @@ rule write_markdown:
     input:
         cells=cells(f"{CELL}/cell.json"),
         comparisons="results/comparisons.csv",
+        objectives="results/objectives.csv",
         summary="results/summary.csv",
         figures=figures(),
         claims=claims_file(),
@@ -53,14 +54,15 @@ rule write_markdown:
         templates=folder_digest("reporting/templates"),
         report=report_settings,
     shell:
-        "pdkv write-markdown {input.cells:q} --comparisons {input.comparisons:q} --report {params.report:q}"
-        " --figures reports/figures{wildcards.edition} --output {output:q} 2> {log:q}"
+        "pdkv write-markdown {input.cells:q} --comparisons {input.comparisons:q} --objectives {input.objectives:q}"
+        " --report {params.report:q} --figures reports/figures{wildcards.edition} --output {output:q} 2> {log:q}"
 
 
 rule write_pdf:
     input:
         cells=cells(f"{CELL}/cell.json"),
         comparisons="results/comparisons.csv",
+        objectives="results/objectives.csv",
         figures=figures(),
         claims=claims_file(),
         # Not read: asking for the PDF brings the Markdown, the summary and the other languages too.
@@ -81,5 +83,5 @@ rule write_pdf:
         templates=folder_digest("reporting/templates"),
         report=report_settings,
     shell:
-        "pdkv write-pdf {input.cells:q} --comparisons {input.comparisons:q} --report {params.report:q}"
-        " --figures reports/figures{wildcards.edition} --output {output:q} 2> {log:q}"
+        "pdkv write-pdf {input.cells:q} --comparisons {input.comparisons:q} --objectives {input.objectives:q}"
+        " --report {params.report:q} --figures reports/figures{wildcards.edition} --output {output:q} 2> {log:q}"

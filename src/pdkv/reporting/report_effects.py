@@ -2,20 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
+from pdkv.analysing.hardware_units import PER_DEVICE
 from pdkv.analysing.identical_cells import identical_groups, noise
 from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_phrases import cell_label, format_change, hardware_pair, is_suspect, listed, short_level
-from pdkv.reporting.typefaces import printable_log
+from pdkv.reporting.report_pairs import tell_interactions, tell_pairs
+from pdkv.reporting.report_phrases import (
+    HEADLINES,
+    format_change,
+    hardware_pair,
+    headline,
+    is_suspect,
+    short_level,
+    verdict,
+)
+from pdkv.reporting.report_refusals import refusals
 from pdkv.reporting.wording import Wording
-from pdkv.units import DASH, format_percent
+from pdkv.units import DASH
 
-# The numbers that an effect is shown in: few enough for one row, each with its own column.
-HEADLINES = (
-    ("ttft", "mean"), ("ttft", "median"), ("ttft", "p99"), ("tpot", "mean"), ("itl", "p99"), ("e2el", "mean"),
-    ("output_throughput", "value"),
-)  # fmt: skip
+# What the sentences tell; medians stand in the tables.
+TOLD = (*(number for number in HEADLINES if number[1] != "median"), (PER_DEVICE, "value"))
 WEAK, WITHIN_NOISE, SUSPECT = "*", "≈", "†"
 NOTES = {WEAK: "weak", WITHIN_NOISE: "within_noise", SUSPECT: "suspect_pair"}
 
@@ -41,18 +48,17 @@ def describe_disaggregation(
         blocks.append(Paragraph(say("effects.hardware.absent")))
     if any(_rows(results, "mode", others, say)):
         blocks += _effect_block(results, "mode", others, "effects.other_modes", words, margin, say)
-    return [
-        Section(say("effects.modes_title", base=base), (Paragraph(say("effects.reading")), *blocks)),
-        Section(say("identical.title"), tuple(_identical_blocks(results, say)), level=2),
-    ]
+    return [Section(say("effects.modes_title", base=base), (Paragraph(say("effects.reading")), *blocks))]
 
 
 def describe_precision(results: StudyResults, baseline: tuple[str, str], margin: float, say: Wording) -> list[Section]:
-    """KV precision within each mode."""
+    """KV precision within each mode, and whether what it does depends on the mode."""
     if len(results.dtypes) == 1:
         blocks: list[Block] = [Paragraph(say("effects.one_dtype", dtype=results.dtypes[0]))]
     else:
         blocks = _effect_block(results, "dtype", results.cells, "effects.dtype", {"dtype": baseline[1]}, margin, say)
+        interactions = tell_interactions(results, TOLD[:-1], margin, say)
+        blocks += [Paragraph(say("findings.interactions")), Bullets(interactions)] if interactions else []
     return [Section(say("effects.dtype_title"), tuple(blocks))]
 
 
@@ -61,30 +67,24 @@ def is_replicated(cell: Cell) -> bool:
     return not cell.disaggregated and ((cell.config.get("mode") or {}).get("replicas") or 0) > 1
 
 
-def headline(metric: str, stat: str, say: Wording) -> str:
-    """``TTFT mean``, ``output tok/s``."""
-    name = say(f"metric.{metric}.short")
-    return name if stat == "value" else say("effects.headline", metric=name, stat=say(f"stat.{stat}"))
-
-
 def _effect_block(
     results: StudyResults,
-    kind: str,
+    factor: str,
     cells: Sequence[Cell],
     key: str,
     words: Mapping[str, str],
     margin: float,
     say: Wording,
 ) -> list[Block]:
-    """The table of one kind of effect, or a sentence where there is none; then what was refused, and why.
+    """What was found, pair by pair, and its table, or a sentence where there is none; then what was refused, and why.
 
     ``words`` name in captions what the cells are set against.
     """
-    keyed = _rows(results, kind, cells, say)
-    refused = _refusals(results, kind, cells, say)
+    keyed = _rows(results, factor, cells, say)
+    refused = refusals(results, factor, cells, say)
     blocks: list[Block] = [Bullets(refused)] if refused else []
     if not keyed:
-        why = say("effects.all_refused") if refused else _why_nothing(results, kind, cells, key, words, say)
+        why = say("effects.all_refused") if refused else _why_nothing(results, factor, cells, key, words, say)
         return [Paragraph(why), *blocks]
     levels, rows = zip(*keyed, strict=True)
     columns = (
@@ -101,17 +101,18 @@ def _effect_block(
     if any(value.under for each in rows for value in each):
         notes.append(say("note.verdicts", margin=f"±{100 * margin:g}%"))
     notes += [f"{mark} {say(f'note.{name}')}" for mark, name in NOTES.items() if mark in marks]
-    return [Table(say(f"{key}.caption", **words), columns, tuple(rows), tuple(notes), ruled_by(levels)), *blocks]
+    table = Table(say(f"{key}.caption", **words), columns, tuple(rows), tuple(notes), ruled_by(levels))
+    return [Bullets(tell_pairs(results, factor, cells, TOLD, margin, say)), table, *blocks]
 
 
 def _why_nothing(
-    results: StudyResults, kind: str, cells: Sequence[Cell], key: str, words: Mapping[str, str], say: Wording
+    results: StudyResults, factor: str, cells: Sequence[Cell], key: str, words: Mapping[str, str], say: Wording
 ) -> str:
     """Why there is no comparison of this kind and none that was refused either."""
     pairs = [
         (results.cell_of(effect), results.base_of(effect))
         for effect in results.effects
-        if effect.row["factor"] == kind and results.cell_of(effect) in cells
+        if effect.row["factor"] == factor and results.cell_of(effect) in cells
     ]
     if not pairs:
         why = say(f"{key}.no_pair" if say.has(f"{key}.no_pair") else "effects.no_pair")
@@ -121,7 +122,9 @@ def _why_nothing(
     return say(f"{key}.nothing", why=why, **words)
 
 
-def _rows(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording) -> list[tuple[str, tuple[Value, ...]]]:
+def _rows(
+    results: StudyResults, factor: str, cells: Sequence[Cell], say: Wording
+) -> list[tuple[str, tuple[Value, ...]]]:
     """(level, row) per load level and cell that has an effect of this kind."""
     rows = []
     for workload in results.workloads:
@@ -129,7 +132,7 @@ def _rows(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording)
         for index, point in enumerate(results.points_of(workload)):
             level = short_level(workload, point, results, say)
             for cell in cells:
-                effects = {key: results.effect(kind, cell, index, *key) for key in HEADLINES}
+                effects = {key: results.effect(factor, cell, index, *key) for key in HEADLINES}
                 known = [effect for effect in effects.values() if effect and effect.ratio is not None]
                 if cell.workload == workload and known:
                     base = results.base_of(known[0])
@@ -162,48 +165,3 @@ def _change(
     doubtful = any(is_suspect(cell, index) for cell in pair)
     mark = (WEAK if weak else "") + (WITHIN_NOISE if small else "") + (SUSPECT if doubtful else "")
     return Value(format_change(effect.ratio), under=under, mark=mark)
-
-
-def verdict(effect: Effect, say: Wording) -> str:
-    """The verdict in the report's language."""
-    key = f"verdict.{effect.verdict.replace(' ', '_')}"
-    return say(key) if say.has(key) else effect.verdict
-
-
-def _refusals(results: StudyResults, kind: str, cells: Sequence[Cell], say: Wording) -> tuple[str, ...]:
-    """Comparisons of this kind that were refused, with the reason once for each pair."""
-    reasons: dict[tuple[Cell, Cell], str] = {}
-    for effect in results.effects:
-        cell = results.cell_of(effect)
-        if effect.row["factor"] == kind and cell in cells and effect.row["stat"] == "mean" and effect.ratio is None:
-            reasons.setdefault((cell, results.base_of(effect)), printable_log(effect.row["note"] or ""))
-    return tuple(
-        say("effects.refused", cell=cell_label(cell, results), base=cell_label(base, results), reason=reason)
-        for (cell, base), reason in reasons.items()
-        if reason
-    )
-
-
-def _identical_blocks(results: StudyResults, say: Wording) -> list[Block]:
-    """Which cells ran the same thing, and what they differed by."""
-    groups = identical_groups(results.cells)
-    if not groups:
-        return [Paragraph(say("identical.none"))]
-    names = "; ".join(listed([cell.name for cell in group], say) for group in groups)
-    rows = []
-    for workload in results.workloads:
-        inside = [group for group in groups if group[0].workload == workload]
-        for index, point in enumerate(results.points_of(workload)):
-            for group in inside:
-                values = [noise([group], index, *key) for key in HEADLINES]
-                if any(value is not None for value in values):
-                    shown = (format_percent(None if value is None else 1 + value, sign=False) for value in values)
-                    level = short_level(workload, point, results, say)
-                    rows.append(row(level, ", ".join(cell.name for cell in group), *shown))
-    columns = (
-        left(say("effects.level")),
-        left(say("identical.cells")),
-        *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
-    )
-    table: list[Block] = [Table(say("identical.caption"), columns, tuple(rows))] if rows else []
-    return [Paragraph(say("identical.said", groups=names)), *table]

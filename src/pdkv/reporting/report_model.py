@@ -6,20 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdkv.analysing.claim_file import read_claims
+from pdkv.analysing.objective_places import Outcome, read_outcomes
 from pdkv.analysing.study_results import StudyResults, read_study_results
+from pdkv.analysing.token_cost import Prices
 from pdkv.analysing.verdicts import MARGIN
 from pdkv.errors import UserError
 from pdkv.reporting.report_blocks import Bullets, Definitions, Figure, Paragraph, Report, Section, Table
+from pdkv.reporting.report_activity import describe_activity
 from pdkv.reporting.report_claims import describe_claims
 from pdkv.reporting.report_conditions import describe_conditions
 from pdkv.reporting.report_definitions import describe_definitions
 from pdkv.reporting.report_effects import describe_disaggregation, describe_precision
+from pdkv.reporting.report_energy import describe_energy
 from pdkv.reporting.report_failures import describe_failures
+from pdkv.reporting.report_identical import describe_identical_cells
+from pdkv.reporting.report_limits import say_what_is_untold
+from pdkv.reporting.report_memory import describe_memory
 from pdkv.reporting.report_metrics import describe_metrics
+from pdkv.reporting.report_recommendations import describe_conclusion
 from pdkv.reporting.report_servers import describe_servers
 from pdkv.reporting.report_service import describe_service_levels
 from pdkv.reporting.report_stages import describe_stages
-from pdkv.reporting.report_summary import say_what_is_known, say_what_is_untold, subtitle
+from pdkv.reporting.report_summary import say_what_is_known
+from pdkv.reporting.report_title import subtitle
 from pdkv.reporting.report_traces import describe_traces
 from pdkv.reporting.report_ttft_parts import describe_ttft_parts
 from pdkv.reporting.wording import Wording
@@ -30,7 +39,8 @@ class ReportSettings:
     """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with.
 
     ``config`` is the file that the study comes from, as a person names it from the project's folder, ``claims`` the
-    file of the claims to test, ``margin`` the share within which an effect is called equivalent.
+    file of the claims to test, ``objectives`` the objectives.csv that recommendations are made from, ``margin`` the
+    share within which an effect is called equivalent.
     """
 
     title: str
@@ -39,6 +49,8 @@ class ReportSettings:
     config: str | None = None
     claims: Path | None = None
     margin: float = MARGIN
+    objectives: Path | None = None
+    prices: Prices | None = None
 
     @classmethod
     def from_json(cls, text: str) -> "ReportSettings":
@@ -52,6 +64,7 @@ class ReportSettings:
                 None if raw.get("config") is None else str(raw["config"]),
                 None if raw.get("claims") is None else Path(raw["claims"]),
                 float(raw.get("margin", MARGIN)),
+                prices=Prices.from_json(raw.get("cost")),
             )
         except (ValueError, KeyError, TypeError) as error:
             form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}, "config": …}'
@@ -60,30 +73,37 @@ class ReportSettings:
 
 def read_report(cell_files: Sequence[Path], comparisons: Path, settings: ReportSettings) -> Report:
     """The report of the named cell.json files, in the study's order."""
-    return build_report(read_study_results(cell_files, comparisons), settings)
+    outcomes = read_outcomes(settings.objectives) if settings.objectives else []
+    return build_report(read_study_results(cell_files, comparisons), settings, outcomes)
 
 
-def build_report(results: StudyResults, settings: ReportSettings) -> Report:
-    """The report, section by section."""
+def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequence[Outcome] = ()) -> Report:
+    """The report, section by section; without ``outcomes`` it recommends nothing."""
     say = Wording(settings.language)
+    baseline, margin = settings.baseline, settings.margin
     sections = [
         *describe_conditions(results, say),
-        *describe_metrics(results, settings.baseline, say),
-        *describe_disaggregation(results, settings.baseline, settings.margin, say),
-        *describe_precision(results, settings.baseline, settings.margin, say),
+        *describe_metrics(results, baseline, margin, say),
+        *describe_identical_cells(results, say),
+        *describe_disaggregation(results, baseline, margin, say),
+        *describe_precision(results, baseline, margin, say),
         *describe_ttft_parts(results, say),
         *describe_service_levels(results, say),
+        *describe_conclusion(results, outcomes, margin, say),
         *(describe_claims(results, read_claims(settings.claims), say, settings.margin) if settings.claims else []),
         *describe_servers(results, say),
         *describe_stages(results, say),
         *describe_traces(results, say),
+        *describe_activity(results, say),
+        *describe_energy(results, settings.prices, say),
+        *describe_memory(results, say),
         *describe_failures(results, say),
         *describe_definitions(settings.config, say),
     ]
     return Report(
         title=settings.title,
         subtitle=subtitle(results, say),
-        said=say_what_is_known(results, say),
+        said=say_what_is_known(results, outcomes, baseline, margin, say),
         untold=say_what_is_untold(results, say),
         sections=tuple(sections),
         language=settings.language,

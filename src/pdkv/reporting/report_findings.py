@@ -1,0 +1,187 @@
+"""Findings in words, told from verdicts: who differs from whom, by how much, at which load, and what stays open.
+
+Comparisons of one verdict are told together, so that a person reads a few sentences. Where launches are too few for
+verdicts, differences are told as what they are: observations.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pdkv.analysing.study_results import Cell, Effect, StudyResults
+from pdkv.analysing.verdicts import MIN_LAUNCHES_P99
+from pdkv.reporting.report_phrases import format_change, is_suspect, listed, number_phrase, short_level
+from pdkv.reporting.wording import Wording
+
+Kind = Literal["lower", "higher", "equivalent", "open", "too few launches", "weak", "observed", "none"]
+Number = tuple[str, str]  # metric and statistic
+DECIDED: tuple[Kind, ...] = ("lower", "higher", "equivalent")
+MOST_NAMED = 6  # more comparisons of one verdict are told by their range
+SAME = "same resolved configuration"  # as comparisons.csv notes it
+
+
+@dataclass(frozen=True)
+class Told:
+    """One comparison at one load level."""
+
+    effect: Effect
+    cell: Cell
+    base: Cell
+    index: int
+    number: Number
+    level: str
+
+    @property
+    def same(self) -> bool:
+        """Whether both sides ran the same configuration: then there is no effect to tell, only noise."""
+        return SAME in (self.effect.row["note"] or "")
+
+    @property
+    def kind(self) -> Kind:
+        """What it may be told as."""
+        verdict = self.effect.verdict
+        if self.effect.ratio is None:
+            return "none"
+        if verdict.startswith("not decided"):
+            return "observed"
+        if self.effect.interval is None:
+            few = min(int(self.effect.row["launches"]), int(self.effect.row["base_launches"])) < MIN_LAUNCHES_P99
+            return "too few launches" if few and self.effect.row.get("more_repeats") else "weak"
+        return next((kind for kind in DECIDED if kind == verdict), "open")
+
+
+def comparisons(
+    results: StudyResults, factor: str, cells: Iterable[Cell], numbers: Sequence[Number], say: Wording
+) -> list[Told]:
+    """All comparisons of one factor in these numbers, load level by load level, that the study holds."""
+    wanted = list(cells)
+    found = []
+    for workload in results.workloads:
+        for index, point in enumerate(results.points_of(workload)):
+            level = short_level(workload, point, results, say)
+            for cell in wanted:
+                for number in numbers if cell.workload == workload else ():
+                    effect = results.effect(factor, cell, index, *number)
+                    if effect is not None:
+                        found.append(Told(effect, cell, results.base_of(effect), index, number, level))
+    return found
+
+
+def named(cell: Cell, indexes: Iterable[int], say: Wording) -> str:
+    """The cell's name, with a word where its numbers at one of these load levels are in doubt."""
+    return say("summary.suspect", cell=cell.name) if any(is_suspect(cell, index) for index in indexes) else cell.name
+
+
+def tell_decided(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], margin: float, say: Wording) -> str:
+    """``lower in A (…), higher in B (…) and equivalent within ±2% in C (…)``; empty where nothing was decided."""
+    parts = []
+    for kind in DECIDED:
+        found = [each for each in told if each.kind == kind]
+        if found:
+            cells = _plain(found, name_of, say) if kind == "equivalent" else _grouped(found, name_of, say)
+            words = {"margin": f"±{100 * margin:g}%", "cells": cells}
+            parts.append(say(f"findings.{kind}", **words))
+    return say("list.semicolon").join(parts)
+
+
+def tell_open(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
+    """``chunked/fp8 (c = 2): about 4 more repeats would likely decide``; empty where nothing is open."""
+    found = [each for each in told if each.kind == "open"]
+    if not found:
+        return ""
+    advice = tell_more([each.effect.row.get("more_repeats") or "" for each in found], say)
+    return say("findings.open", cells=_plain(found, name_of, say), advice=advice)
+
+
+def tell_without_interval(told: Sequence[Told], say: Wording) -> list[str]:
+    """The percentiles that have no verdict: for want of launches, or of values in a launch."""
+    sentences = []
+    few = [each for each in told if each.kind == "too few launches"]
+    if few:
+        more = max(int(each.effect.row["more_repeats"]) for each in few)
+        words = {"numbers": _numbers(few, say), "wanted": MIN_LAUNCHES_P99, "more": more}
+        sentences.append(say("findings.too_few_launches", **words))
+    weak = [each for each in told if each.kind == "weak"]
+    return [*sentences, *([say("findings.weak", numbers=_numbers(weak, say))] if weak else [])]
+
+
+def tell_more(wanted: Iterable[str], say: Wording) -> str:
+    """How many more repeats would likely decide, from texts such as ``4`` and ``>47``."""
+    texts = sorted({text for text in wanted if text}, key=repeats_wanted)
+    if not texts:
+        return say("findings.advice.unknown")
+    low, high = (_repeats(text, say) for text in (texts[0], texts[-1]))
+    if texts[0].startswith(">"):
+        return say("findings.advice.beyond", count=texts[0].lstrip(">"))
+    if low == high:
+        return say("findings.advice.one" if low == "1" else "findings.advice.some", count=low)
+    return say("findings.advice.range", low=low, high=high)
+
+
+def repeats_wanted(text: str) -> tuple[bool, int]:
+    """The order of ``4``, ``12``, ``>47``."""
+    return text.startswith(">"), int(text.lstrip(">"))
+
+
+def tell_change(each: Told, say: Wording) -> str:
+    """``−12.3% [−14.0, −10.2] at c = 2``, without the interval where there is none."""
+    change = format_change(each.effect.ratio)
+    if each.effect.interval is None:
+        return say("findings.change", change=change, level=each.level)
+    low, high = (format_change(end).replace("%", "") for end in each.effect.interval)
+    return say("findings.effect", change=change, low=low, high=high, level=each.level)
+
+
+def _repeats(text: str, say: Wording) -> str:
+    return say("findings.more_than", count=text[1:]) if text.startswith(">") else text
+
+
+def _grouped(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
+    """Each name with its effects; of many comparisons the range of each name, of very many that of all."""
+    names = _by_name(told, name_of)
+    if len(names) <= MOST_NAMED:
+        tell = _effects if len(told) <= MOST_NAMED else _effect_range
+        return listed([say("findings.entry", name=name, effects=tell(each, say)) for name, each in names], say)
+    ordered = sorted(told, key=lambda each: abs((each.effect.ratio or 1.0) - 1))
+    first, last = (
+        say("findings.entry", name=name_of([each]), effects=tell_change(each, say))
+        for each in (ordered[0], ordered[-1])
+    )
+    return say("findings.many", count=len(told), first=first, last=last)
+
+
+def _plain(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
+    """Each name with its load levels; of very many only how many comparisons."""
+    names = _by_name(told, name_of)
+    if len(names) > MOST_NAMED:
+        return say("findings.so_many", count=len(told))
+    return listed([say("findings.entry", name=name, effects=_levels(each, say)) for name, each in names], say)
+
+
+def _effects(told: Sequence[Told], say: Wording) -> str:
+    return say("list.comma").join(tell_change(each, say) for each in told)
+
+
+def _effect_range(told: Sequence[Told], say: Wording) -> str:
+    """``+2.0% to +2.4% at c = 2, c = 16``."""
+    ratios = [each.effect.ratio or 1.0 for each in told]
+    low, high = format_change(min(ratios)), format_change(max(ratios))
+    if low == high:
+        return say("findings.change", change=low, level=_levels(told, say))
+    return say("findings.change_range", low=low, high=high, level=_levels(told, say))
+
+
+def _by_name(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str]) -> list[tuple[str, list[Told]]]:
+    """Comparisons of the same cells and number together, in their order."""
+    groups: dict[tuple[Cell, Number], list[Told]] = {}
+    for each in told:
+        groups.setdefault((each.cell, each.number), []).append(each)
+    return [(name_of(members), members) for members in groups.values()]
+
+
+def _numbers(told: Sequence[Told], say: Wording) -> str:
+    return listed(dict.fromkeys(number_phrase(*each.number, say) for each in told), say)
+
+
+def _levels(told: Sequence[Told], say: Wording) -> str:
+    return say("list.comma").join(dict.fromkeys(each.level for each in told))

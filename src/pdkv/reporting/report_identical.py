@@ -1,0 +1,49 @@
+"""Cells that resolved to one configuration: what they differ by is noise, and the yardstick for what others do."""
+
+from collections.abc import Sequence
+
+from pdkv.analysing.identical_cells import identical_groups, noise
+from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row
+from pdkv.reporting.report_phrases import HEADLINES, headline, is_suspect, listed, short_level
+from pdkv.reporting.wording import Wording
+from pdkv.units import format_percent
+
+SUSPECT = "†"
+
+
+def describe_identical_cells(results: StudyResults, say: Wording) -> list[Section]:
+    """Which cells ran the same thing, and the most that they differed by."""
+    groups = identical_groups(results.cells)
+    if not groups:
+        return [Section(say("identical.title"), (Paragraph(say("identical.none")),), level=2)]
+    names = say("list.semicolon").join(listed([cell.name for cell in group], say) for group in groups)
+    blocks: list[Block] = [Paragraph(say("identical.said", groups=names))]
+    rows = [
+        each
+        for workload in results.workloads
+        for index, point in enumerate(results.points_of(workload))
+        for group in groups
+        if group[0].workload == workload
+        for each in _row(short_level(workload, point, results, say), group, index)
+    ]
+    if rows:
+        columns = (
+            left(say("effects.level")),
+            left(say("identical.cells")),
+            *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
+        )
+        doubtful = any(value.mark for each in rows for value in each)
+        notes = (f"{SUSPECT} {say('note.suspect_yardstick')}",) if doubtful else ()
+        blocks.append(Table(say("identical.caption"), columns, tuple(rows), notes))
+    return [Section(say("identical.title"), tuple(blocks), level=2)]
+
+
+def _row(level: str, group: Sequence[Cell], index: int) -> list[tuple[Value, ...]]:
+    """The differences of one group at one load level; none where nothing was measured."""
+    values = [noise([group], index, *number) for number in HEADLINES]
+    if all(value is None for value in values):
+        return []
+    mark = SUSPECT if any(is_suspect(cell, index) for cell in group) else ""
+    shown = (format_percent(None if value is None else 1 + value, sign=False) for value in values)
+    return [row(level, Value(", ".join(cell.name for cell in group), mark=mark), *shown)]

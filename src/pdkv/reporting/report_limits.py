@@ -1,0 +1,68 @@
+"""What a reader might look for and the results do not carry."""
+
+from pdkv.analysing.identical_cells import identical_groups
+from pdkv.analysing.stats import supports_quantile
+from pdkv.analysing.study_results import LATENCIES, Cell, StudyResults
+from pdkv.analysing.verdicts import MIN_LAUNCHES
+from pdkv.reporting.report_conditions import uses_random_weights
+from pdkv.reporting.report_phrases import is_launched, listed
+from pdkv.reporting.stored_texts import retell
+from pdkv.reporting.wording import Wording
+
+
+def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
+    """What a reader might look for and the results do not carry."""
+    usable = [cell for cell in results.cells if cell.usable]
+    launches = {cell: _fewest_launches(cell) for cell in usable}
+    untold = []
+    few = [cell.name for cell, count in launches.items() if count < MIN_LAUNCHES]
+    if launches and max(launches.values()) == 1:
+        untold.append(say("untold.one_launch"))
+    elif few and len(few) == len(usable):
+        untold.append(say("untold.few_launches"))
+    elif few:
+        untold.append(say("untold.some_few_launches", cells=listed(dict.fromkeys(few), say)))
+    if uses_random_weights(results):
+        untold.append(say("untold.random_weights"))
+    else:
+        untold.append(say("untold.accuracy"))
+    weak = [name for name in LATENCIES if _weak_p99(usable, name)]
+    if weak:
+        untold.append(say("untold.p99", metrics=listed([say(f"metric.{name}.short") for name in weak], say)))
+    same = [listed([cell.name for cell in group], say) for group in identical_groups(results.cells)]
+    if same:
+        untold.append(say("untold.identical", groups=say("list.semicolon").join(dict.fromkeys(same))))
+    suspect = [cell for cell in results.cells if cell.state == "suspect"]
+    if suspect:
+        checks = listed(dict.fromkeys(retell(name, say) for cell in suspect for name in cell.suspect_checks), say)
+        untold.append(say("untold.suspect", cells=listed([cell.name for cell in suspect], say), checks=checks))
+    gone = [cell.name for cell in results.cells if not cell.usable]
+    if gone:
+        untold.append(say("untold.gone", cells=listed(gone, say)))
+    if _lacks_fair_rival(results):
+        untold.append(say("untold.no_replicas"))
+    if {cell.hardware[1] for cell in usable if cell.hardware and is_launched(cell)} == {"core"}:
+        untold.append(say("untold.cpu"))
+    return tuple(untold)
+
+
+def _fewest_launches(cell: Cell) -> int:
+    """At the load level that the fewest launches of the cell count in."""
+    counts = [point["launches"] for point in cell.content.get("points") or [] if point["launches"]]
+    return min(counts, default=len(cell.used_trials))
+
+
+def _weak_p99(cells: list[Cell], metric: str) -> bool:
+    for cell in cells:
+        for point in cell.content.get("points") or []:
+            n = cell.metric(point["point"], metric).get("n") or 0
+            if n and not supports_quantile(0.99, n):
+                return True
+    return False
+
+
+def _lacks_fair_rival(results: StudyResults) -> bool:
+    """Whether a disaggregated cell has more hardware than every undivided one it is compared with."""
+    split = [cell.hardware[0] for cell in results.cells if cell.disaggregated and cell.hardware]
+    single = [cell.hardware[0] for cell in results.cells if not cell.disaggregated and cell.hardware]
+    return bool(split and single and max(single) < min(split))
