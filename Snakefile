@@ -8,6 +8,7 @@ min_version("9.27")
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/cluster.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/read.smk"
 include: "workflow/rules/compare.smk"

@@ -60,9 +60,13 @@ rule measure:
     conda:
         "../../envs/pipeline.yaml"
     # Nothing runs beside a measurement on the same machine, other measurements on GPUs if `--resources gpu=` allows.
-    threads: measure_threads()
+    threads: job_threads
     resources:
         gpu=measure_gpus,
+        cpus_per_gpu=cores_of_gpu,
+        mem_mb=job_memory_mb,
+        runtime=job_minutes,
+        slurm_extra=job_sharing,
         position=lambda wildcards: f"{positions[trial_name(wildcards)]}/{len(trials)}",
     params:
         trial=lambda wildcards: slices[trial_name(wildcards)],
