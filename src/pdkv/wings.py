@@ -161,6 +161,7 @@ ANALYSING: Floors = {
         "report_limits",
         "report_load_levels",
         "report_launches",
+        "report_load_levels",
         "report_markdown",
         "report_metrics",
         "report_model",

@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, PER_DEVICE
 from pdkv.analysing.load_level import load_ladders
 from pdkv.analysing.study_results import Cell, StudyResults
 
 FACTORS = ("dtype", "mode", "hardware", "baseline")  # a pair is told under the first that it is compared under
+
+OF_A_DEVICE = (PER_DEVICE, GOODPUT_PER_DEVICE)
 
 Quantity = tuple[str, str]
 
@@ -40,12 +43,17 @@ class Crossings:
 
 
 def find_crossings(results: StudyResults, workload: str, quantities: Sequence[Quantity]) -> Crossings:
-    """All crossovers of a workload in the given (metric, stat)."""
+    """All crossovers of a workload in the given (metric, stat).
+
+    On equal hardware throughput per device changes places where throughput does, and is not told again.
+    """
     decided: list[Crossover] = []
     seen = 0
     for factor, cell, base in compared_pairs(results, workload):
         for ladder in load_ladders(results.points_of(workload)):
             for quantity in quantities:
+                if quantity[0] in OF_A_DEVICE and cell.hardware == base.hardware:
+                    continue
                 found = list(_flips(results, factor, (cell, base), ladder, quantity))
                 decided += found
                 seen += not found and _is_seen_to_flip(results, factor, cell, ladder, quantity)
@@ -85,9 +93,7 @@ def _flips(
             yield Crossover(*quantity, below, above, lower_first, base if lower_first is cell else cell)
 
 
-def _is_seen_to_flip(
-    results: StudyResults, factor: str, cell: Cell, ladder: Sequence[int], quantity: Quantity
-) -> bool:
+def _is_seen_to_flip(results: StudyResults, factor: str, cell: Cell, ladder: Sequence[int], quantity: Quantity) -> bool:
     """Whether the numbers lie on both sides of each other; differences that are called equivalent do not count."""
     effects = [results.effect(factor, cell, index, *quantity) for index in ladder]
     ratios = [effect.ratio for effect in effects if effect and effect.verdict != "equivalent"]

@@ -57,7 +57,7 @@ def draw_curves(cells: Sequence[Cell], points: Sequence[Mapping[str, Any]], styl
                 _ring_knees(axes, shown, ladder, style, per_device)
         for metric in ("e2el", "ttft"):
             panels[f"{metric} {row}"].set_ylabel(_axis_name(shown, say, per_device))
-    handles = [_line([], cell, style, _name(cell)) for cell in shown]
+    handles = [_line([], cell, style, _name(cell, say)) for cell in shown]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3), handlelength=4)
     return figure
 
@@ -200,5 +200,7 @@ def _axis_name(cells: Sequence[Cell], say: Wording, per_device: bool) -> str:
     return say(f"curves.axis_{unit}")
 
 
-def _name(cell: Cell) -> str:
-    return cell.name + ("" if cell.state == "valid" else f" ({cell.state})")
+def _name(cell: Cell, say: Wording) -> str:
+    return (
+        cell.name if cell.state == "valid" else say("word.only_in", value=cell.name, cells=say(f"state.{cell.state}"))
+    )

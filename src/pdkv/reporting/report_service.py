@@ -1,10 +1,166 @@
-"""Service levels and load: goodput, the highest load that meets them, knees and crossovers."""
+"""Service levels and load: goodput, the highest load that meets the service levels, curves, knees and crossovers."""
 
-from pdkv.analysing.study_results import StudyResults
-from pdkv.reporting.report_blocks import Section
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pdkv.analysing.hardware_units import throughput_per_device
+from pdkv.analysing.highest_load import HighestLoad, Step, highest_load
+from pdkv.analysing.load_level import load_ladders
+from pdkv.analysing.service_levels import GOODPUT, SHARE, ServiceLevels
+from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_load_levels import describe_load_levels, level_name
+from pdkv.reporting.report_phrases import format_change, hardware, listed
 from pdkv.reporting.wording import Wording
+from pdkv.units import DASH, format_quantity
+
+ONE_LAUNCH, SUSPECT, GONE = "¹", "†", "‡"
 
 
 def describe_service_levels(results: StudyResults, say: Wording) -> list[Section]:
     """The section; nothing for a study of a single load level without service levels."""
-    return []
+    blocks: list[Block] = []
+    levels = next((found for cell in results.cells if (found := ServiceLevels.of_cell(cell.content))), None)
+    if levels is not None:
+        limits = [
+            say("service.limit", metric=say(f"metric.{name}.name"), limit=f"{limit:,g}")
+            for name, limit in levels.limits_ms.items()
+        ]
+        target = percent(levels.target_share)
+        blocks.append(Paragraph(say("service.levels", limits=listed(limits, say), target=target)))
+        for workload in results.workloads:
+            # Numbers that were counted by other limits are others: those of cells not yet summarised anew.
+            cells = [c for c in results.cells_of(workload) if ServiceLevels.of_cell(c.content) == levels]
+            blocks.append(_goodput_table(results, workload, cells, say))
+            blocks.append(_highest_table(results, workload, cells, levels, say))
+    for workload in results.workloads:
+        blocks += describe_load_levels(results, workload, say)
+    return [Section(say("service.title"), tuple(blocks))] if blocks else []
+
+
+def percent(share: float) -> str:
+    """``89.9%``, ``100%``: cut off after one decimal, so that what misses a target never reads as having reached it."""
+    return f"{math.floor(round(share * 1000, 6)) / 10:g}%"
+
+
+def _goodput_table(results: StudyResults, workload: str, cells: Sequence[Cell], say: Wording) -> Table:
+    """A row for each cell and load level, in ascending order; one without numbers for a cell that has none."""
+    rows: list[tuple[Value, ...]] = []
+    names: list[str] = []
+    points = results.points_of(workload)
+    ascending = [index for ladder in load_ladders(points) for index in ladder]
+    for cell in cells:
+        measured: list[int | None] = [index for index in ascending if cell.point(index)]
+        for index in measured or [None]:
+            rows.append(_goodput_row(results, cell, index, points, say))
+            names.append(cell.name)
+    columns = (
+        *_labels(say), left(say("service.load")), Column(say("service.goodput")), Column(say("service.per_unit")),
+        Column(say("service.share")), Column(say("service.requests")), Column(say("throughput.launches")),
+    )  # fmt: skip
+    caption = say("service.goodput_caption", workload=workload)
+    notes = (say("service.goodput_note"), *_notes(rows, say))
+    return Table(caption, columns, tuple(rows), notes, ruled_by(names))
+
+
+def _goodput_row(
+    results: StudyResults, cell: Cell, index: int | None, points: Sequence[dict[str, Any]], say: Wording
+) -> tuple[Value, ...]:
+    if index is None:
+        return row(cell.mode, Value(cell.dtype, mark=GONE), hardware(cell, say), *[DASH] * 6)
+    goodput = cell.value(index, GOODPUT, "value")
+    share = cell.value(index, SHARE, "value")
+    launches = (cell.point(index) or {}).get("launches") or 0
+    requests = cell.metric(index, SHARE).get("n") or 0
+    return row(
+        cell.mode,
+        Value(cell.dtype, mark={"valid": "", "suspect": SUSPECT}.get(cell.point_state(index), GONE)),
+        hardware(cell, say),
+        level_name(points[index], say),
+        Value(format_quantity(goodput), under=_change(results, cell, index, say) if goodput is not None else ""),
+        format_quantity(throughput_per_device(cell.content, goodput)),
+        DASH if share is None else percent(share),
+        f"{requests:,}" if requests else DASH,
+        str(launches) if launches else DASH,
+    )
+
+
+def _change(results: StudyResults, cell: Cell, index: int, say: Wording) -> str:
+    """The difference to the base cell; the base is named, where there is any comparison with it."""
+    effect = results.effect("baseline", cell, index, GOODPUT, "value")
+    if effect is None:
+        bases = (results.base_of(each) for each in results.effects if each.row["factor"] == "baseline")
+        return say("word.base") if any(base is cell for base in bases) else ""
+    return "" if effect.ratio is None else format_change(effect.ratio)
+
+
+def _highest_table(
+    results: StudyResults, workload: str, cells: Sequence[Cell], levels: ServiceLevels, say: Wording
+) -> Table:
+    points = results.points_of(workload)
+    rows = []
+    for cell in cells:
+        for ladder in load_ladders(points):
+            load = highest_load(cell, ladder, levels.target_share)
+            mark = ONE_LAUNCH if load.launches == 1 else ""
+            labels = (cell.mode, Value(cell.dtype, mark=_state_mark(cell)), hardware(cell, say))
+            launches = Value(str(load.launches) if load.launches else DASH, mark=mark)
+            rows.append(row(*labels, _reached(load, points, say), _end(load, points, say), launches))
+    columns = (
+        *_labels(say), left(say("service.highest")), left(say("service.end"), wide=True),
+        Column(say("throughput.launches")),
+    )  # fmt: skip
+    caption = say("service.highest_caption", workload=workload, target=percent(levels.target_share))
+    return Table(caption, columns, tuple(rows), _notes(rows, say), ruled_by(cell.mode for cell in cells))
+
+
+def _reached(load: HighestLoad, points: Sequence[dict[str, Any]], say: Wording) -> Value:
+    if load.reached is None:
+        missed = load.stopped_by is not None and load.stopped_by.outcome == "missed"
+        return Value(say("service.none" if missed else "service.cannot_tell"))
+    level = level_name(points[load.reached.index], say)
+    if load.stopped_by is None:
+        return Value(say("service.at_least", level=level), under=say("service.highest_measured"))
+    return Value(level)
+
+
+_ENDS = {
+    "missed": "service.missed",
+    "launches differ": "service.differ",
+    "launches left out": "service.left_out",
+    "not measured": "service.not_measured",
+}
+
+
+def _end(load: HighestLoad, points: Sequence[dict[str, Any]], say: Wording) -> str:
+    """Why it is not the next level."""
+    step = load.stopped_by
+    if step is None:
+        return say("service.all_met")
+    end = say(_ENDS[step.outcome], level=level_name(points[step.index], say), share=_shares(step, say))
+    if not load.met_beyond:
+        return end
+    levels = listed([level_name(points[beyond.index], say) for beyond in load.met_beyond], say)
+    return say("service.met_again", end=end, levels=levels)
+
+
+def _shares(step: Step, say: Wording) -> str:
+    if not step.shares:
+        return DASH
+    low, high = percent(min(step.shares)), percent(max(step.shares))
+    return low if low == high else say("service.between", low=low, high=high)
+
+
+def _labels(say: Wording) -> tuple[Column, ...]:
+    return left(say("mode.name")), left(say("dtype.name")), left(say("mode.hardware"))
+
+
+def _state_mark(cell: Cell) -> str:
+    return {"valid": "", "suspect": SUSPECT}.get(cell.state, GONE)
+
+
+def _notes(rows: Sequence[Sequence[Value]], say: Wording) -> tuple[str, ...]:
+    marks = {value.mark for each in rows for value in each}
+    keys = {ONE_LAUNCH: "service.one_launch", SUSPECT: "note.suspect", GONE: "note.gone"}
+    return tuple(f"{mark} {say(key)}" for mark, key in keys.items() if mark in marks)
