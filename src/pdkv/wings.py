@@ -161,7 +161,6 @@ ANALYSING: Floors = {
         "report_limits",
         "report_load_levels",
         "report_launches",
-        "report_load_levels",
         "report_markdown",
         "report_metrics",
         "report_model",
