@@ -5,14 +5,16 @@ from dataclasses import replace
 
 from pdkv.analysing.claim_file import Claim, in_language
 from pdkv.analysing.claims import Evidence, Finding, judge_claims
+from pdkv.analysing.load_level import load_label
 from pdkv.analysing.study_results import StudyResults
 from pdkv.analysing.verdicts import MARGIN
 from pdkv.reporting.report_blocks import Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_phrases import format_change, headline, listed
+from pdkv.reporting.report_phrases import format_change, headline, is_suspect, level_of_label, listed
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
 
+SUSPECT = "†"
 VERDICTS = ("supported", "contradicted", "cannot tell", "not measured")
 
 
@@ -32,7 +34,7 @@ def describe_claims(
         )
         test = "" if (finding.claim, expected) == shown else expected
         verdict = Value(say(f"claim_verdict.{_key(finding.verdict)}"), under=_undecided(finding, say))
-        rows.append((*said, *row(test, *_measured(finding, claim, say), verdict)))
+        rows.append((*said, *row(test, *_measured(results, finding, claim, say), verdict)))
         shown = (finding.claim, expected)
     columns = (
         left(say("claims.id")),
@@ -48,9 +50,9 @@ def describe_claims(
         if (count := sum(finding.verdict == verdict for finding in findings))
     ]
     text = say("claims.introduction", claims=len(claims), tests=len(findings), counts=listed(counts, say))
-    table = Table(
-        say("claims.caption"), columns, tuple(rows), (say("claims.note"),), ruled_by(each.claim for each in findings)
-    )
+    doubtful = any(SUSPECT in value.text for each in rows for value in each)
+    notes = (say("claims.note"), *([f"{SUSPECT} {say('note.suspect_claim')}"] if doubtful else []))
+    table = Table(say("claims.caption"), columns, tuple(rows), notes, ruled_by(each.claim for each in findings))
     return [Section(say("claims.title"), (Paragraph(text), table))]
 
 
@@ -110,22 +112,35 @@ def _pair(evidence: Evidence, say: Wording) -> str:
     return say("claims.against", here=f"{mode}/{dtype}", there=f"{other_mode}/{other_dtype}")
 
 
-def _measured(finding: Finding, claim: Claim, say: Wording) -> tuple[str, str]:
+def _measured(results: StudyResults, finding: Finding, claim: Claim, say: Wording) -> tuple[str, str]:
     """(load level, what was seen in each comparison)."""
     if finding.test is None:
         return DASH, in_language(claim.untested, say.language) or DASH
     if not finding.evidence:
         return DASH, say("claims.no_pair")
-    level = DASH if not finding.concurrency else say("load.closed_short", concurrency=finding.concurrency)
-    return level, say("list.semicolon").join(dict.fromkeys(_seen(each, say) for each in finding.evidence))
+    level = level_of_label(finding.workload, finding.concurrency or "", results, say) or DASH
+    seen = [_seen(each, _is_doubtful(results, finding, each), say) for each in finding.evidence]
+    return level, say("list.semicolon").join(dict.fromkeys(seen))
 
 
-def _seen(evidence: Evidence, say: Wording) -> str:
-    """``1p1d +2.3% [+1.0%, +3.6%]``."""
+def _is_doubtful(results: StudyResults, finding: Finding, evidence: Evidence) -> bool:
+    """Whether a check raised doubt about a cell of the comparison, at this load level or as a whole."""
+    mode, dtype, other_mode, other_dtype = evidence.cells
+    names = {(m, d) for m in (mode, other_mode) for d in (dtype, other_dtype)}
+    if finding.test is None or finding.test.effect is None:  # an interaction is made of all four cells
+        names = {(mode, dtype), (other_mode, other_dtype)}
+    labels = [load_label(point) for point in results.points_of(finding.workload)]
+    indexes = [index for index, label in enumerate(labels) if label == finding.concurrency] or range(len(labels))
+    cells = [cell for cell in results.cells_of(finding.workload) if (cell.mode, cell.dtype) in names]
+    return any(is_suspect(cell, index) for cell in cells for index in indexes)
+
+
+def _seen(evidence: Evidence, doubtful: bool, say: Wording) -> str:
+    """``1p1d +2.3% [+1.0%, +3.6%]``, with a mark where a cell is suspect."""
     effect = evidence.effect
     if effect is None or effect.ratio is None:
         return retell(evidence.why, say)
-    text = f"{evidence.cells[0]} {format_change(effect.ratio)}"
+    text = f"{evidence.cells[0]} {format_change(effect.ratio)}{SUSPECT if doubtful else ''}"
     if effect.interval is None:
         return text
     low, high = (format_change(end) for end in effect.interval)

@@ -43,6 +43,12 @@ def short_level(workload: str, point: dict[str, Any], results: StudyResults, say
     return level if len(results.workloads) == 1 else f"{workload}, {level}"
 
 
+def level_of_label(workload: str, label: str, results: StudyResults, say: Wording) -> str:
+    """:func:`short_level` of a load level by its name in tables, ``2`` or ``0.5/s``; empty where there is none."""
+    points = (point for point in results.points_of(workload) if load_label(point) == label)
+    return next((short_level(workload, point, results, say) for point in points), "")
+
+
 def cell_label(cell: Cell, results: StudyResults) -> str:
     """The cell's name, with the workload in front where a study has several."""
     return cell.name if len(results.workloads) == 1 else f"{cell.workload}/{cell.name}"

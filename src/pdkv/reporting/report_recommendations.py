@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_numbers import GOALS
 from pdkv.analysing.objective_places import Outcome, PlacedCell
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_findings import MOST_NAMED, tell_more
-from pdkv.reporting.report_phrases import counted, format_change, hardware_of, listed, number_phrase, short_level
+from pdkv.reporting.report_phrases import counted, format_change, hardware_of, level_of_label, listed, number_phrase
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_quantity
@@ -208,11 +207,8 @@ def _name(cell: PlacedCell, say: Wording) -> str:
 
 
 def _level(results: StudyResults, outcome: Outcome, say: Wording) -> str:
-    points = results.points_of(outcome.workload)
-    point = next((point for point in points if load_label(point) == outcome.concurrency), None)
-    if point is not None:
-        return short_level(outcome.workload, point, results, say)
-    return outcome.workload if len(results.workloads) > 1 else ""
+    level = level_of_label(outcome.workload, outcome.concurrency, results, say)
+    return level or (outcome.workload if len(results.workloads) > 1 else "")
 
 
 def _amount(outcome: Outcome, say: Wording) -> str:

@@ -9,9 +9,10 @@ from pdkv.reporting.report_phrases import cell_label, format_change, known_or_da
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_bytes, format_quantity
 
+SUSPECT = "†"
 RESOLVED = (
-    "kv_cache_dtype", "model_dtype", "chunked_prefill", "max_num_batched_tokens", "attention_backend", "model_runner",
-    "engine_version",
+    "kv_cache_dtype", "model_dtype", "chunked_prefill", "max_num_batched_tokens", "max_num_seqs", "attention_backend",
+    "model_runner", "engine_version",
 )  # fmt: skip
 
 
@@ -64,13 +65,9 @@ def _capacity_table(results: StudyResults, instances: list[tuple[Cell, dict[str,
     ]
     numbers = tuple(Column(say(f"servers.{key}")) for key in ("tokens", "concurrency", "bytes", "block", "length"))
     ruled = ruled_by((cell.workload, cell.mode) for cell, _ in instances)
-    return Table(
-        say("servers.capacity_caption"),
-        _label_columns(say) + numbers,
-        tuple(rows),
-        (say("servers.capacity_note"),),
-        ruled,
-    )
+    doubtful = any(value.mark for each in rows for value in each)
+    notes = (say("servers.capacity_note"), *([f"{SUSPECT} {say('note.suspect_capacity')}"] if doubtful else []))
+    return Table(say("servers.capacity_caption"), _label_columns(say) + numbers, tuple(rows), notes, ruled)
 
 
 def _tokens(results: StudyResults, cell: Cell, instance: dict[str, Any], say: Wording) -> Value:
@@ -78,7 +75,9 @@ def _tokens(results: StudyResults, cell: Cell, instance: dict[str, Any], say: Wo
     effect = results.capacity_effect("baseline", cell, "kv_cache_tokens")
     known = effect is not None and effect.ratio is not None and instance.get("role") != "prefill"
     under = format_change(effect.ratio) if effect and known else ""
-    return Value(known_or_dash(instance.get("kv_cache_tokens"), say), under=under)
+    doubtful = cell.state == "suspect" or (under and effect is not None and results.base_of(effect).state == "suspect")
+    mark = SUSPECT if doubtful else ""
+    return Value(known_or_dash(instance.get("kv_cache_tokens"), say), under=under, mark=mark)
 
 
 def _resolved_table(results: StudyResults, instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
