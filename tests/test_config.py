@@ -223,6 +223,17 @@ def test_service_levels_are_no_part_of_a_trial(tmp_path: Path) -> None:
     assert [t.to_slice() for t in without.trials()] == [t.to_slice() for t in with_levels.trials()]
 
 
+def test_requests_for_each_level_follow_the_order_of_the_levels(tmp_path: Path) -> None:
+    levels = STUDY.replace("concurrency: [2], requests: 8", "concurrency: [64, 2], request_rate: 0.5, requests: {}")
+    each = load(tmp_path, levels.replace("requests: {}", "requests: [128, 24, 9]")).workloads[0].points
+    assert [(point.label, point.requests) for point in each] == [("64", 128), ("2", 24), ("0.5/s", 9)]
+    one, listed = (load(tmp_path, levels.replace("requests: {}", f"requests: {text}")) for text in ("7", "[7]"))
+    assert [point.requests for point in one.workloads[0].points] == [7, 7, 7]
+    assert [trial.to_slice() for trial in one.trials()] == [trial.to_slice() for trial in listed.trials()]
+    with pytest.raises(UserError, match="requests lists 2 numbers for 3 load levels"):
+        load(tmp_path, levels.replace("requests: {}", "requests: [1, 2]"))
+
+
 def test_prices_are_no_part_of_a_trial(tmp_path: Path) -> None:
     without, priced = load(tmp_path, STUDY), load(tmp_path, STUDY + "cost: {per_gpu_hour: 2}\n")
     assert without.cost is None

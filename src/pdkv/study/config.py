@@ -154,8 +154,11 @@ def _resolve(section: StudySection, source: YamlSource) -> Study:
 
 
 def _workload(name: str, section: WorkloadSection) -> Workload:
-    closed = [LoadPoint("closed", level, None, section.requests) for level in section.concurrency]
-    opened = [LoadPoint(section.arrival, None, float(rate), section.requests) for rate in section.request_rate]
+    levels = len(section.concurrency) + len(section.request_rate)
+    counts = section.requests * levels if len(section.requests) == 1 else section.requests
+    requests = iter(counts)
+    closed = [LoadPoint("closed", level, None, next(requests)) for level in section.concurrency]
+    opened = [LoadPoint(section.arrival, None, float(rate), next(requests)) for rate in section.request_rate]
     return Workload(name, section.input_tokens, section.output_tokens, section.max_model_len, tuple(closed + opened))
 
 

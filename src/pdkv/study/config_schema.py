@@ -76,6 +76,7 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Number = Annotated[float, BeforeValidator(_number)]
 Variables = Annotated[dict[str, str], BeforeValidator(_variables)]
 Users = Annotated[Whole, Field(ge=1, le=65536)]
+Requests = Annotated[Whole, Field(ge=1, le=1_000_000_000)]
 Rate = Annotated[Number, Field(gt=0, le=1e6)]
 Texts = Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=list[str] | str)]
 Arguments = Annotated[ScalarArgs, BeforeValidator(_or_empty, json_schema_input_type=ScalarArgs | None)]
@@ -125,7 +126,9 @@ class WorkloadSection(_Section):
         default_factory=list, description="requests per second, above 0"
     )
     arrival: Literal["poisson", "constant"] = Field("poisson", description="poisson or constant (with request_rate)")
-    requests: Whole = Field(ge=1, le=1_000_000_000, description="a whole number of measured requests per load level")
+    requests: Annotated[
+        list[Requests], BeforeValidator(_listed, json_schema_input_type=list[Requests] | Requests)
+    ] = Field(min_length=1, description="a whole number of measured requests, for all load levels or one for each")
     max_model_len: Whole = Field(ge=2, le=100_000_000, description="a whole number of tokens")
 
     @model_validator(mode="after")
@@ -136,6 +139,11 @@ class WorkloadSection(_Section):
             if len(set(levels)) < len(levels):
                 raise ValueError(f"{name} lists a level twice: {levels}")
         if self.input_tokens + self.output_tokens > self.max_model_len:
+        count = len(self.concurrency) + len(self.request_rate)
+        if len(self.requests) not in (1, count):
+            raise ValueError(
+                f"requests lists {len(self.requests)} numbers for {count} load levels: one for all, or one for each"
+            )
             raise ValueError(
                 f"input_tokens + output_tokens = {self.input_tokens} + {self.output_tokens} = "
                 f"{self.input_tokens + self.output_tokens} does not fit max_model_len {self.max_model_len}"
