@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pdkv.analysing.study_results import StudyResults
 from pdkv.analysing.trial_gaps import TrialGaps, trial_gaps
 from pdkv.reporting.report_blocks import Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_launches import describe_cold_and_warm_launches
 from pdkv.reporting.report_phrases import cell_label
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_duration
@@ -38,7 +39,8 @@ def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
     sentences = [_overhead_sentence(total, say) if whole else say("stages.nothing")]
     if gaps := trial_gaps(results.cells):
         sentences.append(_gaps_sentence(gaps, total if len(whole) == len(rows) - 1 else None, say))
-    return [Section(say("stages.title"), (Paragraph(say("list.sentence").join(sentences)), table))]
+    launches = describe_cold_and_warm_launches(results, say)
+    return [Section(say("stages.title"), (Paragraph(say("list.sentence").join(sentences)), table, *launches))]
 
 
 def _share(times: Sequence[float | None]) -> Value:
