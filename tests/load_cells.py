@@ -49,7 +49,8 @@ def cell_of(
         }
         for index, launches in levels.items()
     ]
-    trials = [{"repeat": 1, "state": "valid", "checks": [], "launch": {"identity": identity or f"{mode}-{dtype}"}}]
+    ran = {"state": "valid", "checks": [], "launch": {"identity": identity or f"{mode}-{dtype}"}}
+    trials = [{**ran, "repeat": repeat} for repeat in range(1, 1 + max(map(len, levels.values()), default=0))]
     return Cell(
         Path(mode, dtype),
         {
