@@ -16,7 +16,7 @@ from pdkv.reporting.wording import Wording
 Kind = Literal["lower", "higher", "equivalent", "open", "too few launches", "weak", "observed", "none"]
 Number = tuple[str, str]  # metric and statistic
 DECIDED: tuple[Kind, ...] = ("lower", "higher", "equivalent")
-MOST_NAMED = 6  # more comparisons of one verdict are told by their range
+MOST_NAMED = 6  # more names of one verdict are told by their number and range
 SAME = "same resolved configuration"  # as comparisons.csv notes it
 
 
@@ -137,11 +137,10 @@ def _repeats(text: str, say: Wording) -> str:
 
 
 def _grouped(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
-    """Each name with its effects; of many comparisons the range of each name, of very many that of all."""
+    """Each name with its effects; of many their number and range."""
     names = _by_name(told, name_of)
     if len(names) <= MOST_NAMED:
-        tell = _effects if len(told) <= MOST_NAMED else _effect_range
-        return listed([say("findings.entry", name=name, effects=tell(each, say)) for name, each in names], say)
+        return listed([say("findings.entry", name=name, effects=_effects(each, say)) for name, each in names], say)
     ordered = sorted(told, key=lambda each: abs((each.effect.ratio or 1.0) - 1))
     first, last = (
         say("findings.entry", name=name_of([each]), effects=tell_change(each, say))
@@ -155,20 +154,23 @@ def _plain(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: 
     names = _by_name(told, name_of)
     if len(names) > MOST_NAMED:
         return say("findings.so_many", count=len(told))
+    levels = {_levels(each, say) for _, each in names}
+    if len(levels) == 1 and len(names) > 1:
+        return say("findings.alike", names=listed([name for name, _ in names], say), levels=levels.pop())
     return listed([say("findings.entry", name=name, effects=_levels(each, say)) for name, each in names], say)
 
 
 def _effects(told: Sequence[Told], say: Wording) -> str:
-    return say("list.comma").join(tell_change(each, say) for each in told)
-
-
-def _effect_range(told: Sequence[Told], say: Wording) -> str:
-    """``+2.0% to +2.4% at c = 2, c = 16``."""
+    """``+2.0% [+1.8, +2.2] at c = 2``; of several load levels the range, and the ends of all intervals."""
+    intervals = [each.effect.interval for each in told if each.effect.interval]
+    if len(told) == 1 or not intervals:
+        return say("list.comma").join(tell_change(each, say) for each in told)
     ratios = [each.effect.ratio or 1.0 for each in told]
-    low, high = format_change(min(ratios)), format_change(max(ratios))
-    if low == high:
-        return say("findings.change", change=low, level=_levels(told, say))
-    return say("findings.change_range", low=low, high=high, level=_levels(told, say))
+    ends = min(low for low, _ in intervals), max(high for _, high in intervals)
+    low, high = (format_change(end).replace("%", "") for end in ends)
+    first, last = format_change(min(ratios)), format_change(max(ratios))
+    change = first if first == last else say("findings.range", first=first, last=last)
+    return say("findings.effect", change=change, low=low, high=high, level=_levels(told, say))
 
 
 def _by_name(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str]) -> list[tuple[str, list[Told]]]:

@@ -123,12 +123,14 @@ def _launches_wanted(outcome: Outcome, say: Wording) -> str:
 def _table(results: StudyResults, races: Sequence[Outcome], margin: float, say: Wording) -> Table:
     """The evidence: who is left, by what lead, who is shown worse, what would decide."""
     rows = []
+    shown = ""
     for outcome in races:
+        goal = goal_name(outcome, say)
         left_cells = outcome.left or list(outcome.cells)
         advice = outcome.more_repeats if outcome.place != "best" else ""
         rows.append(
             row(
-                goal_name(outcome, say),
+                "" if goal == shown else goal,
                 _level(results, outcome, say) or DASH,
                 _amount(outcome, say) or say("recommend.differs"),
                 Value(_cells(outcome, left_cells, say, mark=True), under=_evidence(outcome, say)),
@@ -137,8 +139,9 @@ def _table(results: StudyResults, races: Sequence[Outcome], margin: float, say: 
                 advice or DASH,
             )
         )
+        shown = goal
     columns = (
-        left(say("recommend.objective")),
+        left(say("recommend.objective"), wide=True),
         left(say("effects.level")),
         left(say("mode.hardware")),
         left(say("recommend.may_be_best"), wide=True),
