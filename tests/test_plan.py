@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pdkv.errors import UserError
-from pdkv.measuring.feasibility import Host, estimate_seconds, find_obstacles
+from pdkv.measuring.feasibility import Host, estimate_seconds, find_obstacles, find_shortages, find_waits
+from pdkv.measuring.gpu_memory import explain_shortage
 from pdkv.measuring.model_shape import UNKNOWN, ModelShape, read_model_shape
 from pdkv.measuring.plan import CPU_RUNTIME_BYTES, ResolvedEngine, plan_trial, token_range
 from pdkv.study.config import load_study
@@ -132,7 +133,47 @@ def test_memory_of_a_model_that_is_known(tmp_path):
     assert memory["weights_bytes"] == 16_060_000_000
     assert memory["kv_bytes_per_token"] == 2 * 32 * 8 * 128
     assert memory["kv_bytes_needed"] == memory["kv_bytes_per_token"] * 4 * (128 + 16)
-    assert memory["total_bytes"] == 2 * memory["weights_bytes"] + memory["kv_bytes_needed"]
+    prefill, decode = memory["per_gpu"]
+    assert (prefill["role"], decode["role"]) == ("prefill", "decode")
+    assert prefill["weights_bytes"] == decode["weights_bytes"] == 16_060_000_000
+    assert prefill["kv_bytes"] == memory["kv_bytes_per_token"] * 4 * 128  # until decode has fetched them
+    assert decode["kv_bytes"] == memory["kv_bytes_needed"]
+    assert prefill["transfer_bytes"] == 0  # NIXL registers the cache where it is
+    assert memory["total_bytes"] == prefill["total_bytes"] + decode["total_bytes"]
+
+
+def test_memory_of_a_gpu_by_tensor_parallelism_and_role(tmp_path):
+    modes = "{2p1d: {tensor_parallel_size: 16, decode_args: {max_num_seqs: 3}, args: {enforce_eager: true}}}"
+    _, plan = make_plan(tmp_path, modes, engine=CUDA, shape=LLAMA_8B)
+    prefill, decode = plan["memory"]["per_gpu"]
+    assert prefill["weights_bytes"] == 16_060_000_000 / 16
+    per_head = 2 * 32 * 128 * 2
+    assert prefill["kv_bytes"] == 2 * 128 * per_head  # half of the users; 8 heads on 16 GPUs: each has one
+    assert (decode["users"], decode["kv_bytes"]) == (3, 3 * 144 * per_head)  # as many as it serves at once
+    assert decode["kv_least_bytes"] == 512 * per_head
+    assert prefill["graph_bytes"] == 0
+    assert plan["memory"]["total_bytes"] == 16 * (2 * prefill["total_bytes"] + decode["total_bytes"])
+
+
+def test_memory_of_a_connector_that_is_not_known_has_no_sum(tmp_path):
+    modes = "{1p1d: {kv_connector: {name: MooncakeConnector}}}"
+    _, plan = make_plan(tmp_path, modes, engine=CUDA, shape=LLAMA_8B)
+    assert plan["memory"]["per_gpu"][0]["transfer_bytes"] is None
+    assert plan["memory"]["total_bytes"] is None
+
+
+def test_estimate_holds_against_what_vllm_stated_on_an_h200(tmp_path):
+    """Llama-8B-shaped with a vocabulary of 49,152, bf16: 13.8 GiB weights, 104 GiB for 850,928 tokens of KV cache."""
+    (tmp_path / "config.json").write_text(
+        '{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,'
+        ' "intermediate_size": 14336, "vocab_size": 49152}'
+    )
+    _, plan = make_plan(tmp_path, "[default]", engine=CUDA, shape=read_model_shape(tmp_path))
+    [single] = plan["memory"]["per_gpu"]
+    assert single["weights_bytes"] == pytest.approx(13.8 * 2**30, rel=0.01)
+    assert plan["memory"]["kv_bytes_per_token"] == pytest.approx(103.87 * 2**30 / 850_928, rel=0.001)
+    assert single["activation_bytes"] >= (0.93 + 0.22) * 2**30
+    assert single["graph_bytes"] >= 0.98 * 2**30
 
 
 def test_memory_on_a_cpu_holds_the_whole_cache_of_each_instance(tmp_path):
@@ -176,16 +217,47 @@ def test_obstacles_name_the_cell_and_the_remedy(tmp_path):
     assert find_obstacles(trial, plan, Host(8, 2**40, (80 * 2**30,) * 4)) == []
     [few] = find_obstacles(trial, plan, Host(8, 2**40, (80 * 2**30,) * 2))
     assert few.startswith("w/1p1d/bf16: needs 4 GPUs, 2 are visible")
-    [small] = find_obstacles(trial, plan, Host(8, 2**40, (8 * 2**30,) * 4))
-    assert "for weights on each GPU" in small and "tensor_parallel_size" in small
 
     trial, plan = make_plan(tmp_path, "[1p1d]", shape=LLAMA_8B)
     assert "needs 2 cores" in find_obstacles(trial, plan, Host(1, 2**40, ()))[0]
     assert "this machine has 16.0 GiB" in find_obstacles(trial, plan, Host(8, 16 * 2**30, ()))[0]
 
 
+def test_a_shortage_has_numbers_and_a_remedy(tmp_path):
+    _, plan = make_plan(tmp_path, "{1p1d: {tensor_parallel_size: 2}}", engine=CUDA, shape=LLAMA_8B)
+    assert find_shortages(plan, Host(8, 2**40, (80 * 2**30,) * 4)) == []
+    prefill, decode = find_shortages(plan, Host(8, 2**40, (8 * 2**30, 80 * 2**30)))
+    assert prefill.startswith("prefill needs about 9.01 GiB of each GPU (7.48 GiB weights, 32.0 MiB KV cache for one")
+    assert "7.20 GiB (0.9 of 8.00 GiB, engine.gpu_memory_utilization): raise tensor_parallel_size" in prefill
+    assert decode.startswith("decode needs")
+
+
+def test_memory_that_others_hold_is_a_shortage(tmp_path):
+    _, plan = make_plan(tmp_path, "[default]", engine=CUDA, shape=LLAMA_8B)
+    [single] = plan["memory"]["per_gpu"]
+    assert explain_shortage(single, 0.9, 80 * 2**30, 72 * 2**30) is None
+    assert explain_shortage(single, 0.9, 80 * 2**30, 71 * 2**30) == (
+        "single takes 72.0 GiB (0.9 of 80.0 GiB, engine.gpu_memory_utilization) of each GPU, 71.0 GiB are free: "
+        "end what uses the rest, or lower engine.gpu_memory_utilization"
+    )
+
+
+def test_users_that_will_wait_are_told_and_no_shortage(tmp_path):
+    more = "engine: {kind: cuda, gpu_memory_utilization: 0.5}\n"
+    _, plan = make_plan(tmp_path, "[default]", engine=CUDA, shape=LLAMA_8B, more=more)
+    plan["memory"]["per_gpu"][0] |= {"users": 64, "kv_bytes": 64 * 2**30}
+    host = Host(8, 2**40, (80 * 2**30,))
+    assert find_shortages(plan, host) == []
+    assert find_waits(plan, host) == [
+        "the KV cache of single has about 23.5 GiB and holds 23 of 64 users at full length: the others wait, "
+        "or are preempted"
+    ]
+
+
 def test_unknown_sizes_are_no_obstacle(tmp_path):
     trial, plan = make_plan(tmp_path, "[1p1d]", engine=CUDA)
     assert plan["memory"]["total_bytes"] is None
     assert find_obstacles(trial, plan, Host(8, 2**30, (None, None))) == []
+    assert find_shortages(plan, Host(8, 2**30, (None, None))) == find_waits(plan, Host(8, 2**30, (1, 1))) == []
+    assert find_shortages(plan, Host(8, 2**30, (1, 1))) == []
     assert estimate_seconds(trial, plan) > 0

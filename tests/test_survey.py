@@ -1,12 +1,15 @@
 """What is said of a study before it starts."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pdkv.errors import UserError
 from pdkv.installing import engine_env
+from pdkv.measuring import survey
+from pdkv.measuring.feasibility import Host
 from pdkv.measuring.survey import describe_survey, refuse_obstacles, survey_study
 from pdkv.study.config import load_study
 
@@ -96,3 +99,25 @@ def test_a_model_that_is_not_there(tmp_path, model, words):
     text = STUDY.replace("model: bundled", f"model: {model.format(folder=tmp_path)}")
     with pytest.raises(UserError, match=words):
         survey_study(study(tmp_path, text), tmp_path)
+
+
+def on_gpus(monkeypatch, gib: int) -> None:
+    monkeypatch.setattr(engine_env, "detect_kind", lambda: "cuda")
+    monkeypatch.setattr(survey, "look_at_host", lambda: Host(16, 2**40, (gib * 2**30,) * 2))
+
+
+def test_cells_that_will_not_start_are_told_and_leave_the_others(tmp_path, monkeypatch):
+    on_gpus(monkeypatch, 10)
+    modes = "{default: {}, large: {args: {max_num_seqs: 1}}}"
+    asked = study(tmp_path, STUDY.replace("[default, 1p1d, 2x]", modes))
+    found = survey_study(asked, tmp_path)
+    refuse_obstacles(asked, found)
+    short = replace(found, cells=(found.cells[0], replace(found.cells[1], shortages=("single needs about 1 TiB",))))
+    refuse_obstacles(asked, short)
+    assert "w/large/bf16 will not start here: single needs about 1 TiB" in describe_survey(short)
+
+
+def test_a_study_of_which_nothing_would_start_is_refused(tmp_path, monkeypatch):
+    on_gpus(monkeypatch, 1)
+    with pytest.raises(UserError, match=r"w/2x/bf16: replica needs about .* weights"):
+        refuse(tmp_path, STUDY)

@@ -201,6 +201,23 @@ def test_a_trial_on_a_gpu_keeps_to_the_cores_of_its_gpu(tmp_path: Path, monkeypa
     assert os.sched_getaffinity(0) == before
 
 
+def test_what_will_not_fit_is_said_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = FakeNvml(FakeGpu("GPU-1"), FakeGpu("GPU-2", memory_total=8 * GIB))
+    monkeypatch.setattr("pdkv.measuring.trial_devices.open_nvml", lambda: cards)
+    monkeypatch.setattr(Deployment, "start", lambda self: pytest.fail("a server was started"))
+    plan = fake_plan("1p1d")
+    plan["engine"] |= {"kind": "cuda", "device": "cuda"}
+    needs = {"weights_bytes": 15 * GIB, "kv_least_bytes": GIB, "activation_bytes": GIB, "transfer_bytes": 0}
+    plan["memory"] = {"per_gpu": [{"role": role, **needs} for role in ("prefill", "decode")]}
+    for instance in plan["instances"]:
+        instance["gpus"] = 1
+    failure = measure_trial(plan, tmp_path / "r1")
+    assert failure is not None
+    assert failure.stage == "launch"
+    assert failure.reason.startswith("GPU-2: decode needs about 17.0 GiB of each GPU (15.0 GiB weights, ")
+    assert stages_of(tmp_path / "r1")["outcome"]["reason"] == failure.reason
+
+
 def _then(method: Callable[..., Any], follow: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     def both(self: Deployment) -> Any:
         result = method(self)

@@ -42,6 +42,7 @@ MEASURING: Floors = {
         "event_loop",
         "evidence",
         "gpu_processes",
+        "gpu_memory",
         "gpu_readings",
         "gpu_topology",
         "gpu_use",

@@ -1,11 +1,13 @@
 """What a study would need, and whether this machine has it: asked before anything is started."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 
+from pdkv.measuring.gpu_memory import explain_shortage, explain_waiting
 from pdkv.measuring.gpu_visibility import open_nvml, visible_gpus
 from pdkv.records import Trial
 from pdkv.units import format_bytes
@@ -79,31 +81,39 @@ def _device_obstacles(plan: dict[str, Any], host: Host) -> list[str]:
     return []
 
 
+def find_shortages(plan: dict[str, Any], host: Host) -> list[str]:
+    """Why engines of a trial will not start for want of GPU memory. No obstacle to the study: it is a result."""
+    return _on_smallest_gpu(explain_shortage, plan, host)
+
+
+def find_waits(plan: dict[str, Any], host: Host) -> list[str]:
+    """Where the KV cache will not hold all users at once."""
+    return _on_smallest_gpu(explain_waiting, plan, host)
+
+
+def _on_smallest_gpu(explain: Callable[..., str | None], plan: dict[str, Any], host: Host) -> list[str]:
+    if not host.gpus or None in host.gpus:
+        return []
+    smallest = min(size for size in host.gpus if size is not None)
+    utilization = plan["trial"]["engine"]["gpu_memory_utilization"]
+    return [text for role in plan["memory"]["per_gpu"] if (text := explain(role, utilization, smallest))]
+
+
 def _memory_obstacles(trial: Trial, plan: dict[str, Any], host: Host) -> list[str]:
+    """Of a CPU engine, whose cache is taken whole at the start."""
     memory = plan["memory"]
-    if memory["weights_bytes"] is None or memory["kv_bytes_needed"] is None:
+    if plan["engine"]["device"] != "cpu" or memory["total_bytes"] is None:
         return []
     obstacles = []
-    if plan["engine"]["device"] == "cpu":
-        cache = trial.engine.kv_cache_gib * 2**30
-        total = memory["total_bytes"]
-        if memory["kv_bytes_needed"] > cache:
-            obstacles.append(
-                f"needs {format_bytes(memory['kv_bytes_needed'])} of KV cache, engine.kv_cache_gib gives "
-                f"{format_bytes(cache)}: raise it, or lower concurrency"
-            )
-        if total > host.memory_bytes:
-            obstacles.append(
-                f"needs {format_bytes(total)} of memory, this machine has {format_bytes(host.memory_bytes)}: "
-                "lower engine.kv_cache_gib, or name a smaller model"
-            )
-    elif host.gpus and None not in host.gpus:
-        smallest = min(size for size in host.gpus if size is not None)
-        budget = smallest * trial.engine.gpu_memory_utilization
-        weights = memory["weights_bytes"] / trial.mode.tensor_parallel_size
-        if weights > budget:
-            obstacles.append(
-                f"needs {format_bytes(weights)} for weights on each GPU, of which {format_bytes(budget)} may be used: "
-                "raise tensor_parallel_size, or name a smaller model"
-            )
+    cache = trial.engine.kv_cache_gib * 2**30
+    if memory["kv_bytes_needed"] > cache:
+        obstacles.append(
+            f"needs {format_bytes(memory['kv_bytes_needed'])} of KV cache, engine.kv_cache_gib gives "
+            f"{format_bytes(cache)}: raise it, or lower concurrency"
+        )
+    if memory["total_bytes"] > host.memory_bytes:
+        obstacles.append(
+            f"needs {format_bytes(memory['total_bytes'])} of memory, this machine has "
+            f"{format_bytes(host.memory_bytes)}: lower engine.kv_cache_gib, or name a smaller model"
+        )
     return obstacles

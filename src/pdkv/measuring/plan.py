@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pdkv.errors import UserError
+from pdkv.measuring.gpu_memory import estimate_gpu_memory, total_of_gpus
 from pdkv.measuring.model_shape import ModelShape
 from pdkv.records import LoadPoint, Trial
 from pdkv.study.engine_args import render_args
@@ -210,16 +211,18 @@ def _memory(trial: Trial, engine: ResolvedEngine, shape: ModelShape) -> dict[str
     tokens = max(levels, default=1) * (trial.workload.input_tokens + trial.workload.output_tokens)
     needed = None if per_token is None else per_token * tokens
     count = trial.mode.instance_count
-    if weights is None or needed is None:
+    per_gpu = estimate_gpu_memory(trial, shape) if engine.device == "cuda" and count else []
+    if engine.device == "cuda":
+        total = total_of_gpus(per_gpu) if per_gpu else None
+    elif weights is None or needed is None:
         total = None
-    elif engine.device == "cpu":  # the cache is taken whole at the start
+    else:  # the cache is taken whole at the start
         total = count * (weights + trial.engine.kv_cache_gib * 2**30 + CPU_RUNTIME_BYTES)
-    else:
-        total = count * weights + needed
     return {
         "weights_bytes": weights,
         "kv_bytes_per_token": per_token,
         "kv_bytes_needed": needed,
         "instances": count,
         "total_bytes": total,
+        "per_gpu": per_gpu,
     }

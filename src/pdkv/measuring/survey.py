@@ -4,7 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdkv.errors import UserError
-from pdkv.measuring.feasibility import Host, estimate_seconds, find_obstacles, look_at_host
+from pdkv.measuring.feasibility import (
+    Host,
+    estimate_seconds,
+    find_obstacles,
+    find_shortages,
+    find_waits,
+    look_at_host,
+)
 from pdkv.measuring.plan import plan_trial
 from pdkv.measuring.resolve import choose_engine, require_engine, resolve_model
 from pdkv.records import Trial
@@ -14,13 +21,18 @@ from pdkv.units import DASH, format_bytes, format_duration
 
 @dataclass(frozen=True)
 class CellSurvey:
-    """One cell: instances, GPUs and estimates of all its launches together. Bytes are None where unknown."""
+    """One cell: instances, GPUs and estimates of all its launches together. Bytes are None where unknown.
+
+    ``shortages`` say why it will not start here, ``waits`` why not all its users will be served at once.
+    """
 
     name: str
     topology: str
     gpus: int
     memory_bytes: int | None
     seconds: float
+    shortages: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,8 +78,14 @@ def survey_study(study: Study, home: Path) -> Survey:
         obstacles.append(
             f"the study would take about {format_duration(seconds)}, more than limits.study_hours "
             f"({study.study_hours:g}) allows: lower requests, or raise limits.study_hours"
+                shortages=tuple(find_shortages(plan, host)),
+                waits=tuple(find_waits(plan, host)),
         )
     return Survey(f"{engine.kind} ({engine.device})", host, tuple(cells), study.repeats, tuple(obstacles))
+    if cells and all(
+        cell.shortages for cell in cells
+    ):  # else those that start are measured, and the others are results
+        obstacles += [f"{cell.name}: {shortage}" for cell in cells for shortage in cell.shortages]
 
 
 def refuse_obstacles(study: Study, survey: Survey) -> None:
@@ -117,3 +135,5 @@ def describe_survey(survey: Survey) -> str:
     first = f"engine {survey.engine}; {host.cores} cores, {memory} memory, {len(host.gpus)} GPUs"
     last = f"{len(survey.cells)} cells × {survey.repeats} launches = {count} trials, roughly {time}"
     return "\n".join([first, *lines, last])
+    lines += [f"{cell.name} will not start here: {text}" for cell in survey.cells for text in cell.shortages]
+    lines += [f"{cell.name}: {text}" for cell in survey.cells if not cell.shortages for text in cell.waits]

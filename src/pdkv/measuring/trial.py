@@ -117,6 +117,7 @@ class Measurement:
         sampler: DeviceSampler,
     ) -> None:
         self.sampler = sampler
+        self.plan = plan
         self.trial = trial
         self.deployment = deployment
         self.devices = devices
@@ -149,6 +150,7 @@ class Measurement:
             return
         self.begin("launch")
         with self.record.stage("launch"):
+            self.devices.require_memory(self.plan)
             self.deployment.start()
             self.watch_processes()
             waiting = partial(self.wait_on, "not ready yet")

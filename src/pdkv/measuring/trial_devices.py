@@ -5,13 +5,16 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pdkv.errors import UserError
+from pdkv.errors import StageFailed, UserError
 from pdkv.measuring.cores import cores_of_gpus
 from pdkv.measuring.environment import fingerprint
+from pdkv.measuring.gpu_memory import explain_shortage
 from pdkv.measuring.gpu_visibility import Nvml, answer, open_nvml, used_memory, visible_gpus
 from pdkv.measuring.leases import Lease, lease_gpus, lease_host
 
@@ -63,6 +66,23 @@ class TrialDevices:
         """
         os.sched_setaffinity(0, self.cores)
 
+    def require_memory(self, plan: Mapping[str, Any]) -> None:
+        """Raise :class:`StageFailed` (launch) where an instance can't start on the GPUs it was dealt, with numbers.
+
+        Known now, rather than after minutes of loading. What is not known is no shortage.
+        """
+        estimates = {each["role"]: each for each in plan["memory"].get("per_gpu", ())}
+        utilization = plan["trial"]["engine"]["gpu_memory_utilization"]
+        gpus = iter(self.gpus)
+        for instance in plan["instances"]:
+            for uuid in islice(gpus, instance["gpus"]):
+                memory = self._ask(uuid, self.nvml.nvmlDeviceGetMemoryInfo) if self.nvml else None
+                if memory is None or instance["role"] not in estimates:
+                    continue
+                shortage = explain_shortage(estimates[instance["role"]], utilization, memory.total, memory.free)
+                if shortage:
+                    raise StageFailed("launch", f"{uuid}: {shortage}")
+
     def stay_idle(self) -> None:
         """Let the sampler see the GPUs while nothing of the trial uses them, for :data:`IDLE_S`."""
         if self.gpus:
@@ -85,8 +105,11 @@ class TrialDevices:
             time.sleep(0.1)
 
     def _used(self, uuid: str) -> int | None:
+        return self._ask(uuid, partial(used_memory, self.nvml)) if self.nvml else None
+
+    def _ask(self, uuid: str, question: Callable[[Any], Any]) -> Any:
         handle = answer(self.nvml.nvmlDeviceGetHandleByUUID, uuid) if self.nvml else None
-        return None if handle is None else answer(used_memory, self.nvml, handle)
+        return None if handle is None else answer(question, handle)
 
     def __enter__(self) -> Self:
         self._cores_before = os.sched_getaffinity(0)
