@@ -71,21 +71,21 @@ def survey_study(study: Study, home: Path) -> Survey:
                 gpus=sum(instance["gpus"] for instance in plan["instances"]),
                 memory_bytes=plan["memory"]["total_bytes"] if plan["instances"] else None,
                 seconds=estimate_seconds(trial, plan) * study.repeats,
+                shortages=tuple(find_shortages(plan, host)),
+                waits=tuple(find_waits(plan, host)),
             )
         )
+    if cells and all(
+        cell.shortages for cell in cells
+    ):  # else those that start are measured, and the others are results
+        obstacles += [f"{cell.name}: {shortage}" for cell in cells for shortage in cell.shortages]
     seconds = sum(cell.seconds for cell in cells)
     if seconds > study.study_hours * 3600:
         obstacles.append(
             f"the study would take about {format_duration(seconds)}, more than limits.study_hours "
             f"({study.study_hours:g}) allows: lower requests, or raise limits.study_hours"
-                shortages=tuple(find_shortages(plan, host)),
-                waits=tuple(find_waits(plan, host)),
         )
     return Survey(f"{engine.kind} ({engine.device})", host, tuple(cells), study.repeats, tuple(obstacles))
-    if cells and all(
-        cell.shortages for cell in cells
-    ):  # else those that start are measured, and the others are results
-        obstacles += [f"{cell.name}: {shortage}" for cell in cells for shortage in cell.shortages]
 
 
 def refuse_obstacles(study: Study, survey: Survey) -> None:
@@ -133,7 +133,7 @@ def describe_survey(survey: Survey) -> str:
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     memory, time = format_bytes(host.memory_bytes), format_duration(survey.seconds)
     first = f"engine {survey.engine}; {host.cores} cores, {memory} memory, {len(host.gpus)} GPUs"
-    last = f"{len(survey.cells)} cells × {survey.repeats} launches = {count} trials, roughly {time}"
-    return "\n".join([first, *lines, last])
     lines += [f"{cell.name} will not start here: {text}" for cell in survey.cells for text in cell.shortages]
     lines += [f"{cell.name}: {text}" for cell in survey.cells if not cell.shortages for text in cell.waits]
+    last = f"{len(survey.cells)} cells × {survey.repeats} launches = {count} trials, roughly {time}"
+    return "\n".join([first, *lines, last])
