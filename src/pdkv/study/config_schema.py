@@ -138,12 +138,12 @@ class WorkloadSection(_Section):
         for name, levels in (("concurrency", self.concurrency), ("request_rate", self.request_rate)):
             if len(set(levels)) < len(levels):
                 raise ValueError(f"{name} lists a level twice: {levels}")
-        if self.input_tokens + self.output_tokens > self.max_model_len:
         count = len(self.concurrency) + len(self.request_rate)
         if len(self.requests) not in (1, count):
             raise ValueError(
                 f"requests lists {len(self.requests)} numbers for {count} load levels: one for all, or one for each"
             )
+        if self.input_tokens + self.output_tokens > self.max_model_len:
             raise ValueError(
                 f"input_tokens + output_tokens = {self.input_tokens} + {self.output_tokens} = "
                 f"{self.input_tokens + self.output_tokens} does not fit max_model_len {self.max_model_len}"
