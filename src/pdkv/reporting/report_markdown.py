@@ -6,7 +6,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pdkv.artifacts import write_text
-from pdkv.reporting.report_blocks import Block, Bullets, Definitions, Excerpt, Figure, Paragraph, Report, Table, Value
+from pdkv.reporting.report_blocks import (
+    Block,
+    Bullets,
+    Column,
+    Definitions,
+    Excerpt,
+    Figure,
+    Paragraph,
+    Report,
+    Table,
+    Value,
+)
 from pdkv.reporting.report_model import ReportSettings, read_report
 from pdkv.reporting.wording import Wording
 
@@ -75,6 +86,9 @@ class _Numbers:
             case Table():
                 yield from self._table(block)
 
+    def _heading(self, column: Column) -> str:
+        return self.say("word.grouped", group=column.group, title=column.title) if column.group else column.title
+
     def _label(self, kind: str, number: int) -> str:
         return self.say("word.label", kind=self.say(f"word.{kind}"), number=number)
 
@@ -89,7 +103,7 @@ class _Numbers:
         self.tables += 1
         yield f"*{self._label('table', self.tables)}* {escape(table.caption)}"
         yield ""
-        yield _row(escape(f"{column.group} {column.title}".strip()) for column in table.columns)
+        yield _row(escape(self._heading(column)) for column in table.columns)
         yield _row("---" if column.align == "left" else "---:" for column in table.columns)
         yield from (_row(_value(value, self.say) for value in row) for row in table.rows)
         for note in table.notes:

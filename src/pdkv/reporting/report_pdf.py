@@ -25,7 +25,8 @@ NO_BREAK = "\u2060"  # word joiner
 LONGEST_WORD = 18
 SMALLEST_SHARE, LARGEST_SHARE = 6, 12
 _MARK_BEFORE_WORD = re.compile("[，；：、。](?=[^\\s，；：、。）”])")
-_RUNS = re.compile("[\u3000-\u9fff\uff00-\uffef]+|[^\u3000-\u9fff\uff00-\uffef]+")
+_CHINESE = re.compile("[\u3000-\u9fff\uff00-\uffef]+")
+_RUNS = re.compile(f"{_CHINESE.pattern}|[^\u3000-\u9fff\uff00-\uffef]+")
 EXCERPT_WIDTH = 112  # characters of the monospace font on a line
 
 
@@ -149,7 +150,9 @@ def breakable_chinese(text: str) -> str:
 
 def _breakable_run(word: str) -> str:
     """Chinese breaks anywhere by itself; what is between is a word."""
-    return "".join(_breakable_word(run) if len(run) > LONGEST_WORD else run for run in _RUNS.findall(word))
+    return "".join(
+        run if len(run) <= LONGEST_WORD or _CHINESE.match(run) else _breakable_word(run) for run in _RUNS.findall(word)
+    )
 
 
 def _breakable_word(word: str) -> str:
