@@ -59,7 +59,9 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
         if len(configfiles) > 1:
             names = ", ".join(str(path) for path in configfiles)
             raise UserError(f"--configfile names {names}", remedy="name one file: a study comes from exactly one")
-        return load_study(_as_typed(configfiles[0]) if configfiles else DEFAULT_CONFIG, dict(overrides))
+        study = load_study(_as_typed(configfiles[0]) if configfiles else DEFAULT_CONFIG, dict(overrides))
+        _require_claims(study)
+        return study
     except UserError as error:
         _exit_with(error)
 
@@ -90,8 +92,20 @@ def _check(arguments: argparse.Namespace) -> None:
     from pdkv.study.config import load_study
 
     study = load_study(arguments.config)
+    _require_claims(study)
     _survey(study, sys.stdout)
     _require_typefaces(study)
+
+
+def _require_claims(study: "Study") -> None:
+    """Read once before anything runs: a fault in it is better known now than in the report."""
+    if study.report.claims:
+        from pdkv.analysing.claim_file import read_claims
+
+        try:
+            read_claims(Path(study.report.claims))
+        except UserError as error:
+            raise UserError(f"{study.source}: report.claims: {error.problem}", remedy=error.remedy) from None
 
 
 def _require_typefaces(study: "Study") -> None:

@@ -20,12 +20,13 @@ PACKAGE = "pdkv"
 Floors = dict[int, tuple[str, ...]]
 
 SHARED: Floors = {
-    0: ("artifacts", "errors", "log_text", "units", "without_pandas"),
+    0: ("artifacts", "errors", "log_text", "redaction", "units", "without_pandas"),
     1: (
         "config",
         "config_messages",
         "config_promises",
         "config_schema",
+        "config_values",
         "due",
         "engine_args",
         "progress",

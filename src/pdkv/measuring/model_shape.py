@@ -30,6 +30,10 @@ class ModelShape:
         return round(2 * self.layers * self.kv_heads * self.head_dim * BYTES.get(kv_cache_dtype, 2.0))
 
 
+_SIZES = {
+    *("num_attention_heads", "hidden_size", "num_hidden_layers", "num_key_value_heads", "head_dim", "vocab_size"),
+    *("max_position_embeddings", "intermediate_size"),
+}
 UNKNOWN = ModelShape(None, None, None, None, None, None)
 
 
@@ -37,9 +41,15 @@ def read_model_shape(folder: Path) -> ModelShape:
     """Read a model folder; a hub id or a folder without ``config.json`` gives :data:`UNKNOWN`."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
+    except (OSError, ValueError, RecursionError):
         return UNKNOWN
-    config = config.get("text_config") or config  # multimodal models keep the language model one level down
+    if not isinstance(config, dict):
+        return UNKNOWN
+    language_model = config.get("text_config")  # multimodal models keep it one level down
+    if isinstance(language_model, dict):
+        config = language_model
+    # What is no size is not known.
+    config = {key: None if key in _SIZES and not _is_size(value) else value for key, value in config.items()}
     heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
     return ModelShape(
         parameters=_count_parameters(config),
@@ -49,6 +59,10 @@ def read_model_shape(folder: Path) -> ModelShape:
         vocab_size=config.get("vocab_size"),
         max_positions=config.get("max_position_embeddings"),
     )
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40
 
 
 def _count_parameters(config: dict[str, Any]) -> int | None:

@@ -56,6 +56,13 @@ def survey_study(study: Study, home: Path) -> Survey:
 
     Raises :class:`UserError` for what can't work on any machine; what only this one lacks is among ``obstacles``.
     """
+    try:
+        return _survey_cells(study, home)
+    except UserError as error:
+        raise UserError(f"{study.source}: {error.problem}", remedy=error.remedy) from None
+
+
+def _survey_cells(study: Study, home: Path) -> Survey:
     engine = choose_engine(study.engine, home)
     model_path, shape = resolve_model(study.model, home)
     host = look_at_host()

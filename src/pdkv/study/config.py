@@ -35,6 +35,7 @@ from pdkv.study.config_schema import (
     StudySection,
     WorkloadSection,
 )
+from pdkv.study.config_values import check_values
 from pdkv.study.engine_args import check_args, normalize_args
 from pdkv.study.yaml_source import KeyPath, YamlSource, read_yaml
 
@@ -113,6 +114,7 @@ def load_study(path: Path, overrides: dict[str, Any] | None = None) -> Study:
     data = _overlay(source.data, overrides or {})
     for key in overrides or {}:
         source.override(key)
+    check_values(data, source)
     try:
         section = StudySection.model_validate(data)
     except ValidationError as error:
@@ -175,7 +177,7 @@ def _engine(section: EngineSection, source: YamlSource) -> Engine:
         raise fault(source, ("engine",), "kind custom without an engine", "python: PATH, or command: PREFIX")
     if section.device != "auto" and not named:
         raise fault(source, ("engine", "device"), "says what python or command computes on", "kind: cpu, or kind: cuda")
-    command = shlex.split(section.command[0]) if len(section.command) == 1 else section.command
+    command = _words(section.command[0], source) if len(section.command) == 1 else section.command
     check_args(section.args, ("engine", "args"), source)
     return Engine(
         kind="custom" if named else section.kind,
@@ -188,6 +190,14 @@ def _engine(section: EngineSection, source: YamlSource) -> Engine:
         gpu_memory_utilization=section.gpu_memory_utilization,
         device=section.device,
     )
+
+
+def _words(command: str, source: YamlSource) -> list[str]:
+    """A command written as one text, as a shell would split it."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise fault(source, ("engine", "command"), f"found {command}: {error}", "a list of words") from None
 
 
 def _mode(name: str, section: ModeSection, source: YamlSource) -> Mode:

@@ -8,13 +8,15 @@ from pydantic.fields import FieldInfo
 
 from pdkv.errors import UserError
 from pdkv.study import config_schema
-from pdkv.study.yaml_source import KeyPath, YamlSource, dotted
+from pdkv.study.yaml_source import KeyPath, YamlSource, dotted, shorten
+
+MOST_MESSAGES = 10
 
 
 def fault(source: YamlSource, key_path: KeyPath, problem: str, allowed: str = "") -> UserError:
     """An error about one key."""
     return UserError(
-        f"{source.where(key_path)}: {dotted(key_path)}: {problem}",
+        f"{source.where(key_path)}: {dotted(key_path)}: {shorten(problem, 300)}",
         remedy=f"allowed: {allowed}" if allowed else "change one of the two",
     )
 
@@ -40,6 +42,7 @@ def explain(error: ValidationError, source: YamlSource) -> UserError:
             text = f"is missing\n  allowed: {field.description if field else 'a value'}"
         else:
             found = source.spellings.get(key_path) or fault["input"]
+            found = found if found is None or isinstance(found, dict) else shorten(str(found))
             text = "found nothing" if found is None else f"found {found}"
             if fault["type"] == "value_error":  # our own words; of a whole section there is no "found" to show
                 text = f"{fault['ctx']['error']}" if isinstance(found, dict) else f"{text}: {fault['ctx']['error']}"
@@ -48,6 +51,8 @@ def explain(error: ValidationError, source: YamlSource) -> UserError:
             if field:
                 text += f"\n  allowed: {field.description}"
         messages.append(f"{source.where(key_path)}: {dotted(key_path) or 'the study'}: {text}")
+    if len(messages) > MOST_MESSAGES:
+        messages[MOST_MESSAGES:] = [f"… and {len(messages) - MOST_MESSAGES} more"]
     return UserError("\n".join(messages), remedy="")
 
 

@@ -46,10 +46,10 @@ def check_promises(name: str, section: ModeSection, source: YamlSource) -> None:
 
 
 def _check_endpoint(name: str, section: ModeSection, source: YamlSource) -> None:
-    parts = urlsplit(section.endpoint or "")
     try:
+        parts = urlsplit(section.endpoint or "")
         usable = bool(parts.hostname) and parts.port != 0 and not parts.username
-    except ValueError:  # a port that is no port
+    except ValueError:  # a host or a port that is none
         usable = False
     if not usable:
         raise fault(

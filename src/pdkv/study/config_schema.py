@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 ScalarArgs = dict[str, Any]
+NO_FLAG = r"^[^-]"  # a name that begins with a dash would be read as an argument of its own
 OWN_VARIABLES = {
     "VLLM_CPU_KVCACHE_SPACE": ": use engine.kv_cache_gib",
     "VLLM_CPU_OMP_THREADS_BIND": ": cores are split among the instances",
@@ -90,12 +91,12 @@ class _Section(BaseModel):
 class ModelSection(_Section):
     """The model that every cell serves."""
 
-    name: str = Field("bundled", min_length=1, description="bundled, a folder, or a model id of the hub")
+    name: str = Field("bundled", pattern=NO_FLAG, description="bundled, a folder, or a model id of the hub")
     load_format: str = Field(
-        "auto", min_length=1, description="vLLM's --load-format: auto, dummy (random weights), safetensors, …"
+        "auto", pattern=NO_FLAG, description="vLLM's --load-format: auto, dummy (random weights), safetensors, …"
     )
-    revision: str | None = Field(None, description="a revision of a hub model")
-    tokenizer: str | None = Field(None, description="a tokenizer other than the model's own")
+    revision: str | None = Field(None, pattern=NO_FLAG, description="a revision of a hub model")
+    tokenizer: str | None = Field(None, pattern=NO_FLAG, description="a tokenizer other than the model's own")
 
 
 class EngineSection(_Section):
@@ -174,7 +175,7 @@ class ModeSection(_Section):
         default_factory=lambda: KvConnectorSection.model_validate({}), description="a name, or {name, config}"
     )
     endpoint: str | None = Field(
-        None, pattern=r"^http://[^\s]+$", description="the http:// address of a running server"
+        None, pattern=r"^http://[!-~]+$", description="the http:// address of a running server"
     )
 
 
@@ -243,7 +244,9 @@ class ReportSection(_Section):
     margin: Number = Field(
         0.02, gt=0, le=0.5, description="a share above 0 and up to 0.5; an effect inside it is called equivalence"
     )
-    claims: str | None = Field(None, min_length=1, description="a file of claims to test, e.g. config/claims.yaml")
+    claims: str | None = Field(
+        None, pattern=r"^[^{}]+$", description="a file of claims to test, e.g. config/claims.yaml, without braces"
+    )
     baseline: BaselineSection = Field(
         default_factory=lambda: BaselineSection.model_validate({}), description="{mode, dtype}"
     )

@@ -3,6 +3,7 @@
 pdkv decides some arguments itself; a study that sets them too would measure something else than it says.
 """
 
+import re
 from typing import Any
 
 from pdkv.errors import UserError
@@ -32,6 +33,7 @@ OWN_ARGS = {
     "no-enable-prefix-caching": "is always set",
     "config": "would hide arguments from the record",
 }
+FLAG = re.compile(r"[A-Za-z][A-Za-z0-9.-]*")
 YAML_BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 
@@ -46,17 +48,20 @@ def normalize_args(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_args(args: dict[str, Any], where: KeyPath, source: YamlSource) -> None:
-    """Raise :class:`UserError` for flags given twice, empty ones, and those that pdkv sets itself."""
+    """Raise :class:`UserError` for flags given twice, empty ones, what is no flag, and those that pdkv sets itself."""
     seen: dict[str, str] = {}
     for key, value in args.items():
         flag = flag_name(key)
         at = f"{source.where((*where, key))}: {dotted((*where, key))}"
-        if flag in OWN_ARGS:
-            raise UserError(f"{at}: pdkv sets --{flag} itself", remedy=f"take it out: it {OWN_ARGS[flag]}")
+        own = next((name for name in OWN_ARGS if flag and name.startswith(flag)), None)
+        if own:  # the beginning of a flag stands for the whole of it
+            raise UserError(f"{at}: pdkv sets --{own} itself", remedy=f"take it out: it {OWN_ARGS[own]}")
         if flag in seen:
             raise UserError(f"{at}: the same flag as {seen[flag]}", remedy="keep one of the two")
         if not flag or value is None:
             raise UserError(f"{at}: has no value", remedy="write true for a switch, or its value")
+        if not FLAG.fullmatch(flag):  # `host=0.0.0.0` would be read as one that pdkv sets itself
+            raise UserError(f"{at}: {flag!r} can't be a flag", remedy="allowed: letters, digits, - and .")
         seen[flag] = key
 
 

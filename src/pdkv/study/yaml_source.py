@@ -1,9 +1,12 @@
 """YAML read strictly, with the line and the spelling of everything in it.
 
 YAML 1.1 loaders let the later of two equal keys win, and turn ``no`` and ``off`` into booleans, in keys too. Both would
-make a study measure something else than was written, so here they are errors that name the line.
+make a study measure something else than was written, so here they are errors that name the line. So are values that
+no study needs and that do harm further down: control characters, half characters, numbers that are none, and files
+that grow without end when their aliases are written out.
 """
 
+import math
 import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +17,9 @@ import yaml
 from pdkv.errors import UserError
 
 KeyPath = tuple[str | int, ...]
+MOST_VALUES = 20_000  # with all aliases written out
+DEEPEST = 50
+TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 
 
 @dataclass
@@ -24,6 +30,7 @@ class YamlSource:
     data: Any = None
     lines: dict[KeyPath, int] = field(default_factory=dict)
     spellings: dict[KeyPath, str] = field(default_factory=dict)
+    values: int = 0
     overridden: set[str] = field(default_factory=set)
 
     def where(self, key_path: KeyPath) -> str:
@@ -41,6 +48,21 @@ class YamlSource:
         self.spellings = {path: text for path, text in self.spellings.items() if path[:1] != (key,)}
 
 
+class _ShallowLoader(yaml.SafeLoader):
+    """One that stops before a file of thousands of brackets has cost seconds, or Python its stack."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """A node and all below it."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=self.get_mark())
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
 def read_yaml(path: Path) -> YamlSource:
     """Read one YAML file.
 
@@ -49,17 +71,20 @@ def read_yaml(path: Path) -> YamlSource:
     """
     source = YamlSource(path)
     text = _decode(path)
-    loader = yaml.SafeLoader(text)
     try:
+        loader = _ShallowLoader(text)
         node = loader.get_single_node()
         if node is not None:
             source.data = _build(node, (), source, loader, ())
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(path, text, error) from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {error}", remedy="mend the file") from None
-    finally:
-        loader.dispose()
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise UserError(
+            f"{path}:{line}: the character U+{ord(text[error.position]):04X} can't stand in YAML", remedy="take it out"
+        ) from None
+    except OverflowError:  # "\UFFFFFFFF" is beyond what Python calls a character
+        raise UserError(f"{path}: an escape code names a character that does not exist", remedy="mend it") from None
     return source
 
 
@@ -99,16 +124,48 @@ def _build(
 ) -> Any:
     if any(node is ancestor for ancestor in above):
         raise UserError(f"{source.path}:{_line(node)}: an alias that contains itself", remedy="write the value out")
+    if len(above) > DEEPEST:
+        raise UserError(f"{source.path}:{_line(node)}: {TOO_DEEP}", remedy="write it flatter")
+    source.values += 1
+    if source.values > MOST_VALUES:
+        raise UserError(f"{source.path}: more than {MOST_VALUES:,} values, aliases written out", remedy="write less")
     source.lines.setdefault(path, _line(node))
     if isinstance(node, yaml.MappingNode):
         return _build_mapping(node, path, source, loader, (*above, node))
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, (*path, i), source, loader, (*above, node)) for i, item in enumerate(node.value)]
     source.spellings.setdefault(path, node.value)
-    value = loader.construct_object(node)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise UserError(f"{source.path}:{_line(node)}: {node.value} is read as a {type(value).__name__}", remedy="quote it")
+    try:
+        value = loader.construct_object(node)
+    except (ValueError, KeyError, AttributeError):  # how PyYAML says that a tag and its value don't match
+        kind = node.tag.rsplit(":", 1)[-1]
+        raise UserError(
+            f"{source.path}:{_line(node)}: {dotted(path)}: YAML reads {shorten(node.value)} as {kind}, which it is not",
+            remedy="quote it, or mend it",
+        ) from None
+    if problem := why_not_plain(value):
+        found = "" if isinstance(value, str) else f"found {shorten(node.value)}: "
+        raise UserError(f"{source.path}:{_line(node)}: {dotted(path)}: {found}{problem}", remedy="quote it, or mend it")
+    return value
+
+
+def why_not_plain(value: Any) -> str | None:
+    """What is wrong with a scalar that no config needs and that does harm further down; None if nothing is."""
+    if isinstance(value, str):
+        odd = next((char for char in value if unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\t"), None)
+        return f"holds the character U+{ord(odd):04X}, which no text needs" if odd else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "no finite number"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return "a number of more than 64 bits"
+    if value is None or isinstance(value, bool | int | float):
+        return None
+    return f"is read as a {type(value).__name__}"
+
+
+def shorten(text: str, most: int = 100) -> str:
+    """At most ``most`` characters of what was found, for a message."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 def _build_mapping(
@@ -157,6 +214,8 @@ def _key(node: yaml.Node, path: KeyPath, source: YamlSource) -> str:
             f"{source.path}:{_line(node)}: {dotted((*path, node.value))}: YAML reads the key {node.value} as {kind}",
             remedy=f'quote it: "{node.value}"',
         )
+    if problem := why_not_plain(node.value):
+        raise UserError(f"{source.path}:{_line(node)}: a key {problem}", remedy="mend it")
     return str(node.value)
 
 
