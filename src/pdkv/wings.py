@@ -146,6 +146,7 @@ ANALYSING: Floors = {
     5: (
         "figure_curves",
         "figure_ecdf",
+        "figure_gpu_trace",
         "figure_metrics",
         "figure_style",
         "figure_trace",
@@ -164,7 +165,6 @@ ANALYSING: Floors = {
         "report_levels",
         "report_limits",
         "report_load_levels",
-        "report_launches",
         "report_launches",
         "report_markdown",
         "report_memory",

@@ -1,4 +1,4 @@
-"""What the devices of one deployment mode did over time, by role: a row of panels for each dtype."""
+"""What the cores of one deployment mode did over time, by instance: a panel for each dtype. GPUs: figure_gpu_trace."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -58,18 +58,13 @@ def draw_trace(traces: Mapping[str, pd.DataFrame], say: Wording) -> Figure:
 
 
 # The quantities that a panel can show and where its axis ends; without an end it follows the data.
-_QUANTITIES: dict[str, float | None] = {"gpu_util": 1.02, "gpu_mem_util": 1.02, "cores_busy": None, "core_util": 1.02}
+_QUANTITIES: dict[str, float | None] = {"cores_busy": None, "core_util": 1.02}
 
 Series = dict[tuple[str, str], pd.DataFrame]
 
 
 def _series(frame: pd.DataFrame) -> Series:
-    """{(quantity, label): frame of t_s, value, role}. GPUs where there are any, else processes, else cores."""
-    gpus = frame[(frame["kind"] == "gpu") & frame["role"].notna()]
-    if len(gpus):
-        found = {("gpu_util", label): part for label, part in _by_device(gpus, "util")}
-        found |= {("gpu_mem_util", label): part for label, part in _by_device(gpus, "mem_util")}
-        return found
+    """{(quantity, label): frame of t_s, value, role}. Processes where there are any, else cores."""
     processes = frame[(frame["kind"] == "process") & frame["instance"].notna()]
     if len(processes):
         return {("cores_busy", label): part for label, part in _by_instance(processes)}

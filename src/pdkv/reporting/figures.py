@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from pdkv.analysing.metrics import LATENCIES, pooled_latency
 from pdkv.analysing.point_requests import requests_of_point
@@ -12,15 +13,17 @@ from pdkv.analysing.study_results import Cell, StudyResults, read_study_results
 from pdkv.artifacts import read_parquet
 from pdkv.reporting.figure_curves import draw_curves
 from pdkv.reporting.figure_ecdf import draw_ecdf
+from pdkv.reporting.figure_gpu_trace import draw_gpu_trace, shows_gpus
 from pdkv.reporting.figure_metrics import draw_metrics
 from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
 from pdkv.reporting.figure_style import Style, figure_settings, save_figure
 from pdkv.reporting.figure_trace import draw_trace
 from pdkv.reporting.figure_ttft_parts import draw_ttft_parts
+from pdkv.reporting.report_phrases import short_level
 from pdkv.reporting.typefaces import choose_typefaces
 from pdkv.reporting.wording import Wording
 
-TRACE_COLUMNS = ["t_s", "device", "kind", "instance", "role", "util", "mem_util", "stage"]
+TRACE_COLUMNS = ["t_s", "device", "kind", "instance", "role", "util", "mem_util", "stage", "point"]
 
 
 def draw_figures(cell_files: Sequence[Path], comparisons: Path, folder: Path, language: str = "en") -> list[Path]:
@@ -49,13 +52,22 @@ def _draw_workload(results: StudyResults, workload: str, folder: Path, style: St
     yield save_figure(split, folder / ttft_parts_figure(workload))
     for mode in results.modes:
         traces = {cell.dtype: frame for cell in cells if cell.mode == mode and (frame := _trace(cell)) is not None}
-        yield save_figure(draw_trace(traces, say), folder / trace_figure(workload, mode))
+        yield save_figure(_draw_traces(traces, results, workload, say), folder / trace_figure(workload, mode))
 
 
 def _latencies(cell: Cell, index: int) -> dict[str, FloatArray]:
     """The pooled values behind a cell's latencies at one load level, in seconds."""
     launches = [requests_of_point(read_parquet(path), index) for path in cell.request_files(index)]
     return {metric: pooled_latency(launches, metric) for metric in LATENCIES}
+
+
+def _draw_traces(traces: dict[str, pd.DataFrame], results: StudyResults, workload: str, say: Wording) -> Figure:
+    """Each GPU by itself where GPUs served, else what the host's cores did by instance."""
+    gpus = {dtype: trace for dtype, trace in traces.items() if shows_gpus(trace)}
+    if not gpus:
+        return draw_trace(traces, say)
+    levels = [short_level(workload, point, results, say) for point in results.points_of(workload)]
+    return draw_gpu_trace(gpus, levels, say)
 
 
 def _trace(cell: Cell) -> pd.DataFrame | None:

@@ -11,8 +11,8 @@ from pdkv.analysing.study_results import StudyResults, read_study_results
 from pdkv.analysing.token_cost import Prices
 from pdkv.analysing.verdicts import MARGIN
 from pdkv.errors import UserError
-from pdkv.reporting.report_blocks import Bullets, Definitions, Figure, Paragraph, Report, Section, Table
 from pdkv.reporting.report_activity import describe_activity
+from pdkv.reporting.report_blocks import Bullets, Definitions, Figure, Paragraph, Report, Section, Table
 from pdkv.reporting.report_claims import describe_claims
 from pdkv.reporting.report_conditions import describe_conditions
 from pdkv.reporting.report_definitions import describe_definitions

@@ -24,7 +24,9 @@ def describe_traces(results: StudyResults, say: Wording) -> list[Section]:
         for mode in results.modes:
             cells = [cell for cell, _ in traced if (cell.workload, cell.mode) == (workload, mode)]
             if cells:
-                caption = say("caption.trace", mode=mode, workload=workload, source=_source_names(traced, cells, say))
+                shown = [trace for cell, trace in traced if cell in cells]
+                key = "caption.trace_gpu" if any(_shown_kind(trace) == "gpu" for trace in shown) else "caption.trace"
+                caption = say(key, mode=mode, workload=workload, source=_source_names(traced, cells, say))
                 blocks.append(Figure(trace_figure(workload, mode), caption))
             else:
                 blocks.append(Paragraph(say("traces.none_of_mode", mode=mode, workload=workload)))
