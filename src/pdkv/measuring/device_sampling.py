@@ -19,9 +19,12 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import orjson
+
 from pdkv.measuring.host_readings import CoreReader, ProcessTrees, Row
 
 READY = "ready"
+_LINE = orjson.OPT_APPEND_NEWLINE
 WATCHED_KINDS = ("gpu", "core", "process")  # a device is there when it has given a row of one of these
 
 Write = Callable[[Row], None]
@@ -31,16 +34,16 @@ Owner = Callable[[int], tuple[str, str | None] | None]
 class SampleFile:
     """Rows of several threads in one file, and the news that every device has given its first."""
 
-    def __init__(self, file: IO[str], expected: Collection[str]) -> None:
+    def __init__(self, file: IO[bytes], expected: Collection[str]) -> None:
         self._file = file
         self._awaited = set(expected)
         self._lock = threading.Lock()
 
     def write(self, row: Row) -> None:
         """Append a row."""
-        text = json.dumps({key: value for key, value in row.items() if value is not None})
+        line = orjson.dumps({key: value for key, value in row.items() if value is not None}, option=_LINE)
         with self._lock:
-            self._file.write(text + "\n")
+            self._file.write(line)
             if row.get("kind") in WATCHED_KINDS and row["device"] in self._awaited:
                 self._awaited.remove(row["device"])
                 if not self._awaited:
@@ -209,7 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
     commands = Commands(sys.stdin, stop)
     trees = ProcessTrees()
     trees.watch(os.getpid(), "sampler", None)
-    with options.file.open("a", encoding="utf-8") as file:
+    with options.file.open("ab") as file:
         samples = SampleFile(file, {f"pid:{os.getpid()}", *options.gpu})
         for uuid in options.gpu:
             import pynvml  # only here: loading it takes as long as all the rest

@@ -13,9 +13,11 @@ from typing import Any
 
 import psutil
 
+from pdkv.measuring.process_tree import ProcessInfo, all_processes
+
 # Looking for new processes walks over all of them: at most once a second, and never more than this share of the time.
 SCAN_EVERY_S = 1.0
-MAX_SCAN_SHARE = 0.02
+MAX_SCAN_SHARE = 0.005
 
 Row = dict[str, Any]
 
@@ -53,6 +55,7 @@ class CoreReader:
 @dataclass
 class _Member:
     process: psutil.Process
+    started: int
     root: int
     cpu_s: float
 
@@ -121,27 +124,25 @@ class ProcessTrees:
 
     def _find_members(self) -> None:
         """Look for descendants of the roots among all processes."""
-        processes: dict[int, tuple[psutil.Process, int]] = {}
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                processes[process.pid] = (process, process.ppid())
+        processes = all_processes()
         order = {root: number for number, root in enumerate(self._roots)}
-        for pid, (process, _) in processes.items():
+        for pid, info in processes.items():
             root = self._nearest_root(pid, processes)
             member = self._members.get(pid)
-            if member is not None and member.process == process:
+            if member is not None and member.started == info.started:
                 # An orphan keeps its root; one that was found before its own root was watched goes over to that.
                 if root is not None and order[root] > order[member.root]:
                     member.root = root
             elif root is not None:
                 with suppress(psutil.Error):
-                    self._members[pid] = _Member(process, root, _cpu_seconds(process))
+                    process = psutil.Process(pid)
+                    self._members[pid] = _Member(process, info.started, root, _cpu_seconds(process))
 
-    def _nearest_root(self, pid: int, processes: dict[int, tuple[psutil.Process, int]]) -> int | None:
+    def _nearest_root(self, pid: int, processes: dict[int, ProcessInfo]) -> int | None:
         while pid not in self._roots:
             if pid not in processes:
                 return None
-            pid = processes[pid][1]
+            pid = processes[pid].parent
         return pid
 
 

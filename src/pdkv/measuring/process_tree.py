@@ -40,7 +40,8 @@ def die_with_parent() -> None:
 def read_process(pid: int) -> ProcessInfo | None:
     """What ``/proc`` says about a process; None if it is gone or only waits to be reaped."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - a Path takes longer to make than this to read
+            text = stat.read().decode("utf-8", "replace")
     except OSError:
         return None
     name = text[text.index("(") + 1 : text.rindex(")")]
@@ -50,12 +51,18 @@ def read_process(pid: int) -> ProcessInfo | None:
     return ProcessInfo(pid, int(fields[1]), name, int(fields[19]))
 
 
+def all_processes() -> dict[int, ProcessInfo]:
+    """All living processes by their pid."""
+    # PTH208: a thousand Path objects each time would be waste.
+    found = (read_process(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208
+    return {info.pid: info for info in found if info is not None}
+
+
 def descendants(ancestor: int) -> list[ProcessInfo]:
     """All living processes below ``ancestor``, parents before their children."""
     children: dict[int, list[ProcessInfo]] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - a thousand Path objects each time would be waste
-        if entry.isdigit() and (info := read_process(int(entry))):
-            children.setdefault(info.parent, []).append(info)
+    for info in all_processes().values():
+        children.setdefault(info.parent, []).append(info)
     found = list(children.get(ancestor, []))
     for info in found:  # grows while it is walked
         found += children.get(info.pid, [])
