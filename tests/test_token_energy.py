@@ -7,7 +7,10 @@ import pytest
 from sample_results import Sample, write_sample
 
 from pdkv.analysing.aggregate import summary_rows
-from pdkv.analysing.comparison import comparison_rows
+from pdkv.analysing.claim_file import read_claims
+from pdkv.analysing.claims import judge_claims
+from pdkv.analysing.comparison import compare, comparison_rows
+from pdkv.analysing.study_results import read_study_results
 from pdkv.analysing.token_energy import energy_metrics, pool_energy_metrics
 from pdkv.artifacts import read_json
 
@@ -72,3 +75,16 @@ def test_a_study_without_gpus_has_no_row_of_energy(tmp_path: Path) -> None:
     names |= {row["metric"] for cell in cells for row in summary_rows(cell)}
     assert "output_throughput" in names
     assert not names & {"energy_per_output_token", "tokens_per_joule", "kv_cache_tokens_per_device"}
+
+
+@pytest.mark.parametrize(("gpu", "dtype", "verdict"), [(True, "bf16", "supported"), (False, "fp16", "not measured")])
+def test_the_memory_that_disaggregation_takes_is_a_claim_about_gpus(
+    tmp_path: Path, gpu: bool, dtype: str, verdict: str
+) -> None:
+    """C9: what is left for the cache of each GPU. On a CPU the cache is as large as the study sets it."""
+    sample = Sample(modes=("default", "1p1d"), dtypes=(dtype,), gpu=gpu, launches=3, failed=frozenset())
+    cells = write_sample(tmp_path, sample)
+    compare(cells, ("default", dtype), tmp_path / "comparisons.csv")
+    claims = read_claims(Path(__file__).parents[1] / "config/claims.yaml")
+    findings = judge_claims(read_study_results(cells, tmp_path / "comparisons.csv"), {"C9": claims["C9"]})
+    assert [finding.verdict for finding in findings] == [verdict]
