@@ -256,6 +256,17 @@ def test_links_and_processes_are_rows_of_their_own_and_say_whose() -> None:
     assert set(links[0]) == {"t_s", "source", "device", "kind", "late_s", "took_s", *LINK_FIELDS}
 
 
+def test_watching_a_gpu_ends_when_it_is_lost_and_says_why() -> None:
+    trace = Trace()
+    gpu = FakeGpu(ONE, nvlink_kib=(1, 1), lost_after=20)
+    watcher = threading.Thread(target=watch_gpu, args=(FakeNvml(gpu), ONE, 0.01, trace.rows.append, threading.Event()))
+    watcher.start()
+    watcher.join(10)
+    assert not watcher.is_alive()
+    assert trace.of(ONE)
+    assert trace.missing(ONE) == dict.fromkeys((*LINK_FIELDS, *PROCESS_FIELDS), "GPU is lost")
+
+
 def test_slow_links_do_not_hold_up_the_samples_of_their_gpu(start_gpus: Callable[..., Trace]) -> None:
     gpu = FakeGpu(ONE, answers={"nvmlDeviceGetPcieThroughput": lambda: time.sleep(0.5) or 0})
     trace, stop = start_gpus(gpu), threading.Event()

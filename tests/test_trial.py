@@ -201,6 +201,30 @@ def test_a_trial_on_a_gpu_keeps_to_the_cores_of_its_gpu(tmp_path: Path, monkeypa
     assert os.sched_getaffinity(0) == before
 
 
+def test_roles_sit_on_the_gpus_that_their_engines_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML's index 0 sits on bus 41, so CUDA calls it 1; and the user has turned the order round once more."""
+    cards = 'FakeGpu("GPU-a", bus=41), FakeGpu("GPU-b", bus=7)'
+    monkeypatch.setattr("pdkv.measuring.trial_devices.open_nvml", lambda: eval(f"FakeNvml({cards})"))
+    monkeypatch.setenv("PYTHONPATH", str(write_pynvml(tmp_path / "nvml", cards)), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    plan = fake_plan("1p1d")
+    plan["engine"] |= {"kind": "cuda", "device": "cuda"}
+    for instance in plan["instances"]:
+        instance["gpus"] = 1
+    assert measure_trial(plan, tmp_path / "r1") is None
+    stages = stages_of(tmp_path / "r1")
+    placed = {instance["role"]: (instance["gpus"], instance["env"]) for instance in stages["instances"]}
+    assert {role: gpus for role, (gpus, _) in placed.items()} == {"prefill": ["GPU-b"], "decode": ["GPU-a"]}
+    assert {role: env["CUDA_VISIBLE_DEVICES"] for role, (_, env) in placed.items()} == {
+        "prefill": "GPU-b",
+        "decode": "GPU-a",
+    }
+    samples = read_parquet(tmp_path / "r1" / "samples.parquet").to_pylist()
+    traced = {(row["device"], row["role"]) for row in samples if row["kind"] in ("gpu", "gpu_link")}
+    assert traced == {("GPU-b", "prefill"), ("GPU-a", "decode")}
+    assert {gpu["uuid"]: gpu["index"] for gpu in stages["environment"]["gpus"]} == {"GPU-a": 0, "GPU-b": 1}
+
+
 def test_what_will_not_fit_is_said_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cards = FakeNvml(FakeGpu("GPU-1"), FakeGpu("GPU-2", memory_total=8 * GIB))
     monkeypatch.setattr("pdkv.measuring.trial_devices.open_nvml", lambda: cards)
