@@ -26,7 +26,7 @@ def describe_conclusion(
     sentences = [tell_goal(results, _of(races, number), margin, say) for number in _numbers(races)]
     still_open = _tell_open(outcomes, races, say)
     blocks.append(Bullets((*sentences, *still_open)))
-    if races:
+    if any(outcome.place != "not decided" for outcome in races):
         blocks.append(_table(results, races, margin, say))
     apart = _tell_apart(results, outcomes, say)
     if apart:
@@ -149,8 +149,7 @@ def _table(results: StudyResults, races: Sequence[Outcome], margin: float, say: 
         left(say("recommend.worse"), wide=True),
         left(say("recommend.more")),
     )
-    told = any(outcome.place != "not decided" for outcome in races)
-    notes = [say("recommend.note", margin=_margin(margin))] if told else []
+    notes = [say("recommend.note", margin=_margin(margin))]
     if any(cell.suspect for outcome in races for cell in outcome.cells):
         notes.append(f"{SUSPECT} {say('note.suspect')}")
     ruled = ruled_by((outcome.objective, outcome.metric) for outcome in races)

@@ -81,10 +81,16 @@ def _tokens(results: StudyResults, cell: Cell, instance: dict[str, Any], say: Wo
 
 
 def _resolved_table(results: StudyResults, instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
+    """A column for each setting in which instances differ; the others are told in the note."""
+    shown = {key: [known_or_dash(instance.get(key), say) for _, instance in instances] for key in RESOLVED}
+    common = {key: texts[0] for key, texts in shown.items() if key != RESOLVED[0] and len(set(texts)) == 1}
+    columns = [key for key in RESOLVED if key not in common]
     rows = [
-        row(*_labels(results, cell, instance), *(known_or_dash(instance.get(key), say) for key in RESOLVED))
-        for cell, instance in instances
+        row(*_labels(results, cell, instance), *(shown[key][number] for key in columns))
+        for number, (cell, instance) in enumerate(instances)
     ]
-    columns = _label_columns(say) + tuple(left(say(f"servers.{key}")) for key in RESOLVED)
+    told = [say("word.colon", name=say(f"servers.{key}"), value=text) for key, text in common.items() if text != DASH]
+    notes = (say("servers.common", settings=say("list.semicolon").join(told)),) if told else ()
     ruled = ruled_by((cell.workload, cell.mode) for cell, _ in instances)
-    return Table(say("servers.resolved_caption"), columns, tuple(rows), ruled=ruled)
+    titles = _label_columns(say) + tuple(left(say(f"servers.{key}")) for key in columns)
+    return Table(say("servers.resolved_caption"), titles, tuple(rows), notes, ruled)
