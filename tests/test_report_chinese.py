@@ -37,6 +37,7 @@ STUDIES = {
     "few requests": Sample(modes=("default", "1p1d"), launches=2, requests=6, failed=frozenset()),
     "one cell": Sample(modes=("default",), dtypes=("fp16",), failed=frozenset()),
     "all failed": Sample(modes=("default", "1p1d"), dtypes=("fp16",), failed=frozenset({BASELINE, ("1p1d", "fp16")})),
+    "three levels": Sample(modes=("default", "1p1d"), concurrencies=(1, 2, 4), launches=3, failed=frozenset()),
     "refused": Sample(modes=("default", "1p1d"), failed=frozenset(), launches=3),
 }
 # Four words in a row: names, terms and units stand alone or in twos. "TTFT" and the like are no words.

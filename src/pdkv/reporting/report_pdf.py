@@ -122,8 +122,13 @@ def _share(table: Table, number: int) -> int:
     column = table.columns[number]
     if column.wide:
         return 1
-    values = max((len(row[number].text) for row in table.rows), default=0)
-    return max(SMALLEST_SHARE, *map(len, column.title.split()), min(values, LARGEST_SHARE))
+    values = max((_width(row[number].text) for row in table.rows), default=0)
+    return max(SMALLEST_SHARE, *map(_width, column.title.split()), min(values, LARGEST_SHARE))
+
+
+def _width(text: str) -> int:
+    """In characters of a Latin font: a Chinese one is as wide as two."""
+    return len(text) + sum(map(len, _CHINESE.findall(text)))
 
 
 def _column_groups(table: Table) -> list[dict[str, Any]]:
