@@ -12,6 +12,7 @@ FAKE_DIES_AFTER    is killed (SIGKILL) when it gets its completion number N+1
 FAKE_STATUS        answers completions with this HTTP status after the first one
 FAKE_NO_TRANSFER   forgets to say where the KV cache is
 FAKE_TOKEN_S       seconds between tokens (0.005)
+FAKE_TELLS_ALL     writes its environment into its log, and into what it says of itself
 """
 
 import argparse
@@ -60,6 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         pages = {
             "/health": "",
             "/version": json.dumps({"version": "0.0.0+fake"}),
+            **({"/server_info?config_format=json": environment_told()} if "FAKE_TELLS_ALL" in os.environ else {}),
             "/metrics": f'vllm:request_success_total{{engine="0"}} {self.engine.completions}.0\n'
             f'vllm:nixl_bytes_transferred_count{{engine="0"}} {self.engine.transfers}.0\n',
         }
@@ -117,6 +119,10 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
 
+def environment_told() -> str:
+    return json.dumps({"vllm_config": {}, "env": dict(os.environ)})
+
+
 def be_worker() -> None:
     """Live on in a session of its own, under another name, deaf to everything that can be ignored."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -146,6 +152,9 @@ def main() -> None:
             segment.truncate(4096)
             globals()["kept_mapped"] = mmap.mmap(segment.fileno(), 4096)
         print("segment made", flush=True)
+    if "FAKE_TELLS_ALL" in os.environ:
+        print(*(f"{name}={value}" for name, value in os.environ.items()), sep="\n")
+        print(environment_told(), flush=True)
     if "FAKE_EXIT" in os.environ:
         print(BEFORE_DEATH, flush=True)
         sys.exit(int(os.environ["FAKE_EXIT"]))

@@ -48,11 +48,8 @@ def redact(text: str, secrets: Iterable[str] | None = None) -> str:
 
 def redact_files(paths: Iterable[Path], secrets: Iterable[str] | None = None) -> list[Path]:
     """Hide secret values in text files, as plain text and as JSON spells them; the files that held some."""
-    spellings = [
-        spelling.encode("utf-8", "surrogateescape")
-        for secret in (secret_values() if secrets is None else secrets)
-        for spelling in dict.fromkeys((secret, json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(secret)[1:-1]))
-    ]
+    chosen = secret_values() if secrets is None else secrets
+    spellings = [spelling.encode("utf-8", "surrogateescape") for secret in chosen for spelling in _spellings(secret)]
     changed = []
     for path in paths if spellings else ():
         before = after = path.read_bytes()
@@ -62,3 +59,11 @@ def redact_files(paths: Iterable[Path], secrets: Iterable[str] | None = None) ->
             path.write_bytes(after)
             changed.append(path)
     return changed
+
+
+def _spellings(secret: str) -> list[str]:
+    """Plain, in JSON, and in JSON that is a text in JSON, the longest first."""
+    found = {secret}
+    for _ in range(2):
+        found |= {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in found for ascii_only in (True, False)}
+    return sorted(found, key=len, reverse=True)

@@ -18,6 +18,7 @@ from pdkv.errors import StageFailed
 from pdkv.log_text import excerpt, failure_reason
 from pdkv.measuring.control_plane import http_get, http_post
 from pdkv.measuring.server_environment import clean_environment
+from pdkv.redaction import redact
 
 GRACE_S = 5.0  # between SIGTERM and SIGKILL; vLLM ends in 1–2 s, or not at all while it loads a model
 POLL_S = 0.1
@@ -94,11 +95,11 @@ class ServerProcess:
         return f"{self.name} {how}" + (f": {reason}" if reason else "")
 
     def log_tail(self) -> str:
-        """The last part of the log."""
+        """The last part of the log, with secrets of the environment hidden."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
-                return log.read().decode("utf-8", "replace")
+                return redact(log.read().decode("utf-8", "replace"))
         except OSError:
             return ""
 

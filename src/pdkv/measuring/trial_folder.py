@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pdkv.errors import UserError
+from pdkv.redaction import redact_files
 
 GATHERING = ".measuring"
 SERVER_LOGS = "server"
+TEXTS = {".log", ".json", ".jsonl"}
 LAST = "stages.json"  # its presence says that the rest is complete
 
 
@@ -18,8 +20,9 @@ LAST = "stages.json"  # its presence says that the rest is complete
 def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
     """A folder inside ``out`` whose files move to ``out`` when the block ends well, ``stages.json`` last.
 
-    Otherwise (a signal, a fault) nothing appears, and the server logs move to ``debris``. What a killed measurement
-    left in the folder is thrown away. Raises :class:`UserError` if another measurement of the same trial is running.
+    Otherwise (a signal, a fault) nothing appears, and the server logs move to ``debris``. Secrets of the environment
+    are hidden in all text before it moves. What a killed measurement left in the folder is thrown away. Raises
+    :class:`UserError` if another measurement of the same trial is running.
     """
     folder = out / GATHERING
     folder.mkdir(parents=True, exist_ok=True)
@@ -28,10 +31,12 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
             _empty(folder)
             (folder / SERVER_LOGS).mkdir()
             yield folder
+            _hide_secrets(folder)
             for path in sorted(folder.iterdir(), key=lambda path: path.name == LAST):
                 _move(path, out / path.name)
         except BaseException:
             if (folder / SERVER_LOGS).is_dir():
+                _hide_secrets(folder / SERVER_LOGS)
                 _move(folder / SERVER_LOGS, debris / SERVER_LOGS)
             raise
         finally:
@@ -53,6 +58,11 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _hide_secrets(folder: Path) -> None:
+    """What a server said may hold what it inherited: no value of a secret variable leaves this folder."""
+    redact_files(path for path in folder.rglob("*") if path.suffix in TEXTS and path.is_file())
 
 
 def _empty(folder: Path) -> None:
