@@ -132,7 +132,11 @@ def test_first_run_makes_everything(finished: Workspace) -> None:
 
 def test_another_language_rewrites_the_report_and_measures_nothing(workspace: Workspace) -> None:
     english = (workspace.folder / "reports/summary.md").read_bytes()
-    assert workspace.due("--config", "report={language: zh}") == {"draw_figures": 1, "write_markdown": 1, "write_pdf": 1}
+    assert workspace.due("--config", "report={language: zh}") == {
+        "draw_figures": 1,
+        "write_markdown": 1,
+        "write_pdf": 1,
+    }
     both = ("reports/summary.pdf", "--config", "report={language: both}")
     assert workspace.due(*both) == {"draw_figures": 1, "write_markdown": 1, "write_pdf": 2}
     workspace.run(*both)
