@@ -26,9 +26,16 @@ Filling = Literal["full", "left", "right", "bottom", "top", "none"]
 PANELS = ("e2el", "ttft", "tpot")
 LOG_FROM_RATIO = 12.0
 FILLINGS: tuple[Filling, ...] = ("full", "none", "left", "bottom")
-MAIN_INCHES = (6.0, 2.1)  # about what the axes of the largest panel measure, to keep its labels apart
-LABEL_OFFSETS = ((6, -10), (6, 5), (-6, 5), (-6, -10))  # points from the marker; to the left they are set flush right
-SAME_LABEL_INCHES, LABEL_INCHES = 0.2, (0.16, 0.09)
+MAIN_INCHES = (3.8, 2.1)  # about what the axes of the largest panel measure, to keep its labels apart
+LABEL_OFFSETS = (
+    (6, -10),
+    (6, 5),
+    (-6, 5),
+    (-6, -10),
+    (13, -3),
+    (-13, -3),
+)  # points from the marker; to the left they are set flush right
+SAME_LABEL_INCHES, LABEL_INCHES = 0.2, (0.13, 0.1)
 
 
 def draw_curves(cells: Sequence[Cell], points: Sequence[Mapping[str, Any]], style: Style, say: Wording) -> Figure:
@@ -40,10 +47,10 @@ def draw_curves(cells: Sequence[Cell], points: Sequence[Mapping[str, Any]], styl
         return empty_figure(say("figure.empty"))
     ladders = load_ladders(points)
     per_device = share_a_unit(shown)
-    figure = Figure(figsize=(PAGE_WIDTH_INCHES, 0.5 + 4.1 * len(ladders)), layout="constrained")
+    figure = Figure(figsize=(PAGE_WIDTH_INCHES, 0.4 + 2.75 * len(ladders)), layout="constrained")
     rows = range(len(ladders))
-    mosaic: list[Any] = [line for row in rows for line in ([f"e2el {row}"] * 2, [f"ttft {row}", f"tpot {row}"])]
-    panels = figure.subplot_mosaic(mosaic, height_ratios=[1.5, 1.0] * len(ladders))
+    mosaic: list[Any] = [[f"e2el {row}", f"{metric} {row}"] for row in rows for metric in ("ttft", "tpot")]
+    panels = figure.subplot_mosaic(mosaic, width_ratios=[1.75, 1.0])
     for row, ladder in enumerate(ladders):
         kind = say("curves.closed" if points[ladder[0]]["arrival"] == "closed" else "curves.open")
         for metric in PANELS:
@@ -55,8 +62,7 @@ def draw_curves(cells: Sequence[Cell], points: Sequence[Mapping[str, Any]], styl
             if metric == "e2el":
                 _label_levels(axes, shown, ladder, points, per_device)
                 _ring_knees(axes, shown, ladder, style, per_device)
-        for metric in ("e2el", "ttft"):
-            panels[f"{metric} {row}"].set_ylabel(_axis_name(shown, say, per_device))
+        panels[f"e2el {row}"].set_ylabel(_axis_name(shown, say, per_device))
     handles = [_line([], cell, style, _name(cell, say)) for cell in shown]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3), handlelength=4)
     return figure
@@ -142,7 +148,7 @@ def _finish(axes: Axes, drawn: Sequence[Spot], say: Wording) -> None:
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(0, 1.1 * max(xs) or 1.0)
-        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
@@ -157,7 +163,8 @@ def _label_levels(
 ) -> None:
     """Each level by its number beside its marker; where markers of one level lie together, one of them is labelled."""
     named: list[tuple[str, Spot]] = []
-    placed: list[Spot] = []
+    spots = (_spot(cell, index, "e2el", per_device) for cell in cells for index in ladder)
+    taken = [_inches(axes, spot) for spot in spots if spot]
     for cell in cells:
         for index in ladder:
             spot = _spot(cell, index, "e2el", per_device)
@@ -166,13 +173,13 @@ def _label_levels(
             text, at = load_label(points[index]), _inches(axes, spot)
             if any(text == other and _near(at, there, SAME_LABEL_INCHES) for other, there in named):
                 continue
-            offset = next((each for each in LABEL_OFFSETS if _is_free(_moved(at, each), placed)), LABEL_OFFSETS[0])
+            offset = next((each for each in LABEL_OFFSETS if _is_free(_moved(at, each), taken)), LABEL_OFFSETS[0])
             axes.annotate(
                 text, spot, offset, textcoords="offset points", fontsize=6.5, color=INK, zorder=6,
                 ha="left" if offset[0] > 0 else "right", path_effects=[withStroke(linewidth=2, foreground="white")],
             )  # fmt: skip
             named.append((text, at))
-            placed.append(_moved(at, offset))
+            taken.append(_moved(at, offset))
 
 
 def _inches(axes: Axes, spot: Spot) -> Spot:
@@ -181,17 +188,19 @@ def _inches(axes: Axes, spot: Spot) -> Spot:
 
 
 def _moved(at: Spot, offset: Spot) -> Spot:
-    return at[0] + offset[0] / 72, at[1] + offset[1] / 72
+    """The middle of a label, in inches."""
+    half = LABEL_INCHES[0] / 3 if offset[0] > 0 else -LABEL_INCHES[0] / 3
+    return at[0] + offset[0] / 72 + half, at[1] + offset[1] / 72 + LABEL_INCHES[1] / 3
 
 
 def _near(one: Spot, other: Spot, inches: float) -> bool:
     return (one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2 < inches**2
 
 
-def _is_free(at: Spot, placed: Sequence[Spot]) -> bool:
-    """Whether a label there is within the axes and beside all others."""
+def _is_free(at: Spot, taken: Sequence[Spot]) -> bool:
+    """Whether a label there is within the axes and beside all markers and other labels."""
     return at[1] > 0 and not any(
-        abs(at[0] - there[0]) < LABEL_INCHES[0] and abs(at[1] - there[1]) < LABEL_INCHES[1] for there in placed
+        abs(at[0] - there[0]) < LABEL_INCHES[0] and abs(at[1] - there[1]) < LABEL_INCHES[1] for there in taken
     )
 
 
