@@ -416,6 +416,14 @@ def test_interaction_is_refused_for_any_of_its_cells(study: Study) -> None:
     assert study.row("interaction")["note"] == "not comparable: cores: 64 / 2; cores: 2 / 64"
 
 
+def test_cores_that_a_scheduler_gives_with_each_gpu_are_equal_cores(study: Study) -> None:
+    study.add("default", "fp16", [load(1)], environment={**ENVIRONMENT, "cores": 8, "gpus_visible": 1})
+    study.add("1p1d", "fp16", [load(2)], environment={**ENVIRONMENT, "cores": 16, "gpus_visible": 2})
+    assert study.row("mode")["ratio"]
+    study.add("2x", "fp16", [load(2)], environment={**ENVIRONMENT, "cores": 8, "gpus_visible": 2})
+    assert study.row("mode", mode="2x")["note"] == "not comparable: cores per GPU: 4 / 8"
+
+
 def test_failed_and_invalid_cells_have_no_ratio_but_a_reason(study: Study) -> None:
     study.add("default", "fp16", [load(1)])
     study.add("default", "fp8", [[]], failure=OOM, environment={})

@@ -27,6 +27,7 @@ KEYS = {
     "pdkv",
     "engine",
     "gpus",
+    "gpus_visible",
     "cuda_driver",
     "load_average_start",
     "foreign_cpu_share",

@@ -100,8 +100,8 @@ class Engine:
     """Which vLLM. ``custom`` names either its ``python`` or a ``command`` prefix that stands for ``vllm``.
 
     ``token_budget`` is ``--max-num-batched-tokens``, set in every mode so that modes differ in nothing else;
-    ``kv_cache_gib`` is the KV cache of one CPU instance; ``gpu_memory_utilization`` its share of each GPU. ``device`` is
-    what a custom one computes on; ``auto``: what the machine has on which the trial is planned.
+    ``kv_cache_gib`` is the KV cache of one CPU instance; ``gpu_memory_utilization`` its share of each GPU. ``device``
+    is what a custom one computes on; ``auto``: what the machine has on which the trial is planned.
     """
 
     kind: EngineKind

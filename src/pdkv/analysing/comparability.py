@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-_ENVIRONMENT = ("host_cpu", "cores", "cuda_driver")
+_ENVIRONMENT = ("host_cpu", "cuda_driver")
 _ENGINE = ("vllm", "torch", "transformers")  # router and connector belong to the mode
 # When to give up does not touch a request that was answered.
 _WITHOUT_EFFECT = ("limits.launch_timeout_s", "limits.request_timeout_s")
@@ -18,10 +18,17 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     gpus = environment.get("gpus") or []
     return {
         **{key: environment.get(key) for key in _ENVIRONMENT},
+        **_cores(environment),
         **{f"engine.{key}": engine.get(key) for key in _ENGINE},
         "gpu": sorted({f"{gpu['name']}, {gpu['memory_bytes']} bytes" for gpu in gpus}),
         "gpu driver": sorted({str(gpu["driver"]) for gpu in gpus}),
     }
+
+
+def _cores(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """How many cores a trial might use. On GPUs, for each that it sees: a scheduler gives cores with every GPU."""
+    cores, gpus = environment.get("cores"), environment.get("gpus_visible")
+    return {"cores per GPU": f"{cores / gpus:g}"} if cores and gpus else {"cores": cores}
 
 
 def config_facts(config: Mapping[str, Any], factors: Collection[str]) -> dict[str, Any]:

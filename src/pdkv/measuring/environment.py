@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 import pdkv
-from pdkv.measuring.gpu_visibility import Nvml, answer, list_gpus
+from pdkv.measuring.gpu_visibility import Nvml, answer, list_gpus, visible_gpus
 
 VERSIONS_TIMEOUT_S = 30.0
 LOOK_S = 0.5
@@ -74,6 +74,7 @@ def fingerprint(
         # The router runs in this environment, unless only the engine's has it.
         "engine": {**engine, "router": _installed("vllm-router") or engine["router"]},
         "gpus": [] if nvml is None else _describe_gpus(nvml, gpus),
+        "gpus_visible": 0 if nvml is None else len(visible_gpus(nvml, os.environ)),
         "cuda_driver": None if nvml is None else _cuda_driver(nvml),
         "load_average_start": load_average,
         "virtualized": _virtualized(),
