@@ -6,7 +6,7 @@ file. The same seed gives the same tables; about two minutes on two cores.
 
 import sys
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import combinations, product
 from multiprocessing import Pool
 from pathlib import Path
 
@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from simulated_launches import SHAPES, Setting, draw, interactions, of_launches, ratios_to_first, true_ratio
 
-from pdkv.analysing.verdicts import RatioEstimate, decide, holm, more_repeats
+from pdkv.analysing.objective_races import Entrant, Race, decide_contests, hold_contest, standings
+from pdkv.analysing.verdicts import MARGIN, RatioEstimate, decide, holm, more_repeats
 
 REPEATS = (3, 5, 10)
 RATIO = 1.05
@@ -56,6 +57,40 @@ def wrong_families(setting: Setting, repeats: int, rng: np.random.Generator, stu
     loads = [ratios_to_first(draw(rng, studies, repeats, setting, (1.0,) * 6), setting.statistic) for _ in range(2)]
     families = [one + other for one, other in zip(*loads, strict=True)]
     return float(np.mean([not {"lower", "higher"}.isdisjoint(verdicts(family)) for family in families]))
+
+
+def recommendations(
+    ratios: Sequence[float], setting: Setting, repeats: int, rng: np.random.Generator, studies: int
+) -> list[list[str]]:
+    """For each study where the cells stand, at two loads one after the other, in one objective: lower is better."""
+    loads = [of_launches(draw(rng, studies, repeats, setting, ratios), setting.statistic) for _ in range(2)]
+    found = []
+    for study in range(studies):
+        races = [race_of(launches[study]) for launches in loads]
+        decide_contests([contest for race in races for contest in race.contests], MARGIN)
+        found.append([standing.place for race in races for standing in standings(race)])
+    return found
+
+
+def race_of(launches: np.ndarray) -> Race:
+    """Cells by launches -> all pairs of them."""
+    cells = [Entrant({}, float(np.mean(values)), dict(enumerate(values.tolist()))) for values in launches]
+    return Race(cells, False, [hold_contest(*pair, "mean", same=False) for pair in combinations(cells, 2)])
+
+
+def wrongly_placed(setting: Setting, repeats: int, rng: np.random.Generator, studies: int = 1000) -> float:
+    """The share of objectives (six equal cells at two loads) in which any cell is called best or worse."""
+    found = recommendations((1.0,) * 6, setting, repeats, rng, studies)
+    return float(np.mean([not {"best", "worse"}.isdisjoint(places) for places in found]))
+
+
+def first_placed(
+    lead: float, spread: float, repeats: int, rng: np.random.Generator, studies: int = 500
+) -> tuple[float, float]:
+    """One of six cells is better by ``lead``: how often it is called best, and how often it is among those left."""
+    found = recommendations((1.0, *(1 + lead,) * 5), Setting("mean", 50, spread), repeats, rng, studies)
+    first = [place for places in found for place in (places[0], places[6])]
+    return first.count("best") / len(first), 1 - first.count("worse") / len(first)
 
 
 def verdict_shares(
@@ -114,6 +149,17 @@ def aa_row(shape: str, spread: float, statistic: str, requests: int) -> Cells:
     return by_repeats([shape, f"{spread:.0%}", statistic], wrong_families, setting)
 
 
+def placed_row(shape: str, spread: float, statistic: str, requests: int) -> Cells:
+    setting = Setting(statistic, requests, spread, shape)
+    return by_repeats([shape, f"{spread:.0%}", statistic], wrongly_placed, setting)
+
+
+def best_row(spread: float, lead: float) -> Cells:
+    label = [f"{spread:.1%}", f"{lead:.0%}"]
+    shares = [first_placed(lead, spread, k, generator([*label, "best"], k)) for k in REPEATS]
+    return [*label, *(f"{percent(best)} / {percent(left)}" for best, left in shares)]
+
+
 def power_row(spread: float, effect: float, others: int) -> Cells:
     label = [f"{spread:.1%}", f"{effect:.1%}", str(others + 1)]
     setting = Setting("mean", 100, spread)
@@ -166,6 +212,23 @@ TABLES: list[tuple[str, Cells, Callable[..., Cells], list[tuple[object, ...]]]] 
         ["launch spread", "true effect", "family of", *LAUNCHES],
         power_row,
         list(product((0.005, 0.01, 0.03), (0.0, 0.02, 0.021, 0.05, 0.1), (0, 9))),
+    ),
+    (
+        "Six equal cells at two loads: objectives in which a cell is wrongly called best or worse, in percent",
+        ["requests", "launch spread", "statistic", *LAUNCHES],
+        placed_row,
+        [
+            (*place, *statistic)
+            for place in (("narrow", 0.05), ("wide", 0.0), ("heavy tail", 0.02))
+            for statistic in (("mean", 50), ("throughput", 50))
+        ],
+    ),
+    (
+        "One of six cells is better than the others, which are equal, at both of two loads: called best / among those "
+        "left, in percent",
+        ["launch spread", "lead", *LAUNCHES],
+        best_row,
+        list(product((0.005, 0.02), (0.02, 0.05, 0.1, 0.3))),
     ),
     (
         "Studies that three launches did not decide, in percent: how many were told a number of repeats, and how many "

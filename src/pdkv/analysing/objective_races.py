@@ -7,11 +7,13 @@ What is not put aside may be the best.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from pdkv.analysing.compared_numbers import ByRepeat
 from pdkv.analysing.objective_numbers import CellContent
 from pdkv.analysing.verdicts import (
+    MARGIN,
     MAX_REPEATS,
     MIN_LAUNCHES,
     MIN_LAUNCHES_P99,
@@ -40,7 +42,10 @@ class Entrant:
 
 @dataclass(eq=False)
 class Contest:
-    """Two entrants. ``verdict`` is that of the first against the second, as in comparisons.csv, empty while open."""
+    """Two entrants. ``verdict`` is that of the first against the second, as in comparisons.csv, empty while open.
+
+    ``undecided`` contests of its family are still open. ``wanted``: repeats that are missing for any verdict.
+    """
 
     first: Entrant
     second: Entrant
@@ -49,8 +54,18 @@ class Contest:
     repeats: int = 0
     estimate: RatioEstimate | None = None
     verdict: str = ""
-    more: str = ""
+    undecided: int = 1
+    margin: float = MARGIN
+    wanted: str = ""
     why: str = ""
+
+    @cached_property
+    def more(self) -> str:
+        """How many repeats more would likely decide: ``4``, ``>47``; empty where that is not what is missing."""
+        if self.estimate is None or self.verdict != "cannot tell":
+            return self.wanted
+        more = more_repeats(self.estimate, self.margin, self.undecided)
+        return f">{MAX_REPEATS - self.estimate.blocks}" if more is None else str(more)
 
     def has(self, entrant: Entrant) -> bool:
         """Whether the entrant is one of the two."""
@@ -99,21 +114,19 @@ def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool) -> C
         contest.why = weak
     elif len(ratios) < wanted:
         contest.why = f"{len(ratios)} repeat{'' if len(ratios) == 1 else 's'} in common, {wanted} are needed"
-        contest.more = str(wanted - len(ratios))
+        contest.wanted = str(wanted - len(ratios))
     else:
         contest.estimate = estimate_ratio(ratios)
     return contest
 
 
 def decide_contests(family: Sequence[Contest], margin: float) -> None:
-    """Give the contests of one objective their verdicts by Holm's procedure, and what the open ones would need."""
+    """Give the contests of one objective their verdicts, by Holm's procedure."""
     tested = [(contest, contest.estimate) for contest in family if contest.estimate is not None]
     rejected = holm([estimate.p for _, estimate in tested])
     for (contest, estimate), reject in zip(tested, rejected, strict=True):
         contest.verdict = decide(estimate, rejected=reject, margin=margin)
-        if contest.verdict == "cannot tell":
-            more = more_repeats(estimate, margin, rejected.count(False))
-            contest.more = f">{MAX_REPEATS - estimate.blocks}" if more is None else str(more)
+        contest.undecided, contest.margin = rejected.count(False), margin
 
 
 def standings(race: Race) -> list[Standing]:
@@ -193,7 +206,7 @@ def _told(entrant: Entrant, place: Place, contest: Contest | None) -> Standing:
 
 def _not_decided(race: Race, entrant: Entrant) -> Standing:
     own = [contest for contest in race.contests if contest.has(entrant)]
-    fewest = min(own, key=lambda contest: contest.repeats)
+    fewest = min(own, key=lambda contest: (contest.same, contest.repeats))
     return Standing(entrant, "not decided", repeats=fewest.repeats, more=fewest.more, note=fewest.why)
 
 
