@@ -1,6 +1,5 @@
 """The report in Chinese: no sentence of it is English, no glyph is missing, no page is empty."""
 
-import json
 import re
 import struct
 import tomllib
@@ -16,6 +15,7 @@ from sample_results import Sample, write_sample
 import pdkv.reporting
 from pdkv.analysing.comparison import compare
 from pdkv.analysing.objectives import rank_objectives
+from pdkv.artifacts import read_json, write_json
 from pdkv.reporting import typefaces
 from pdkv.reporting.figures import draw_figures
 from pdkv.reporting.report_blocks import Report
@@ -56,7 +56,7 @@ def tell_real_sentences(cells: Sequence[Path]) -> None:
     """Checks and reasons of the sample are invented: put in their place what the source says, all of it."""
     said = [text for text in stored_sentences() if " " in text]
     for path in cells:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path, "cell/1")
         for number, trial in enumerate(content["trials"]):
             doubtful = [check for check in trial["checks"] if check["state"] != "passed"]
             for check in doubtful:
@@ -73,14 +73,14 @@ def tell_real_sentences(cells: Sequence[Path]) -> None:
                 )
             for entry in (trial["trace"] or {}).get("missing") or []:
                 entry["reason"] = "the host's own counters hold no such figure for a core or process"
-        path.write_text(json.dumps(content), encoding="utf-8")
+        write_json(path, "cell/1", content)
 
 
 def differ_in_environment(cell: Path) -> None:
-    content = json.loads(cell.read_text(encoding="utf-8"))
+    content = read_json(cell, "cell/1")
     content["environment"]["engine"]["vllm"] = "0.33.0"
     content["environment"]["foreign_cpu_share"] = 0.5
-    cell.write_text(json.dumps(content), encoding="utf-8")
+    write_json(cell, "cell/1", content)
 
 
 def make_study(root: Path, name: str) -> list[Path]:
