@@ -1,5 +1,6 @@
 # make report   from an empty clone to reports/summary.pdf: environments, engine, model, measurements, report
 # make test     all checks and tests, with a real engine in some of them
+# make test-slurm   the workflow on a real Slurm of one node (root)
 # Wants Python >= 3.11 with venv, make, gcc and git. Paths are relative, so that the clone may lie anywhere.
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help setup engine model report check test test-quick lint lock statistics clean
+.PHONY: help setup engine model report check test test-quick test-slurm lint lock statistics clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -36,6 +37,11 @@ test: .venv/dev.stamp lint ## everything: lint, unit tests, tests with a real en
 	@$(BIN)/pdkv prepare-model $(MODEL)
 	@echo "test: pytest, real engines included"
 	@PATH="$$PWD/$(BIN):$$PATH" pytest
+
+test-slurm: .venv/dev.stamp ## on a real Slurm of one node, started for it: wants root, installs Slurm if it is missing
+	@$(BIN)/pdkv install-engine cpu
+	@$(BIN)/pdkv prepare-model $(MODEL)
+	@tests/slurm/run.sh "$$PWD/$(BIN)/python"
 
 test-quick: .venv/dev.stamp lint ## the same without a real engine: a few minutes
 	@PATH="$$PWD/$(BIN):$$PATH" pytest -m "not engine"

@@ -11,6 +11,7 @@ FAKE_DEAF_S        ignores SIGTERM for so many seconds
 FAKE_DIES_AFTER    is killed (SIGKILL) when it gets its completion number N+1
 FAKE_STATUS        answers completions with this HTTP status after the first one
 FAKE_NO_TRANSFER   forgets to say where the KV cache is
+FAKE_MEMORY_MB     takes so much memory, 100 MB every 0.1 s, before it listens
 FAKE_TOKEN_S       seconds between tokens (0.005)
 FAKE_TELLS_ALL     writes its environment into its log, and into what it says of itself
 """
@@ -158,6 +159,10 @@ def main() -> None:
     if "FAKE_EXIT" in os.environ:
         print(BEFORE_DEATH, flush=True)
         sys.exit(int(os.environ["FAKE_EXIT"]))
+    taken = []
+    for _ in range(int(os.environ.get("FAKE_MEMORY_MB", "0")) // 100):
+        taken.append(b"x" * 100_000_000)
+        time.sleep(0.1)
     ready_s = os.environ.get("FAKE_READY_S", "0.1")
     print("INFO 11-30 04:00:00 [fake.py:2] still loading weights", flush=True)
     time.sleep(600 if ready_s == "never" else float(ready_s))

@@ -1,6 +1,7 @@
 """What happened when in a trial, and how it ended: the content of ``stages.json``."""
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -70,6 +71,7 @@ class StageRecord:
         return {
             "trial": self._trial,
             "attempt": self._attempt,
+            "job": os.environ.get("SLURM_JOB_ID"),
             "clock": self._clock,
             "outcome": {
                 "status": "failed" if failure else "ok",
