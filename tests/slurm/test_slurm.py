@@ -194,6 +194,8 @@ def faulty(cluster: Cluster, study: Study) -> Run:
     study.write(**FAULTS)
     limits = ("measure:runtime=1", "measure:mem_mb=2500", "measure:cpus_per_gpu=2")
     survivors = {}
+    with study.running("--until", "plan_server") as run:  # so that jobs are submitted in the study's order: late first
+        assert end_of(run, study, 120) == 0, study.said()
     with study.running("--set-resources", *limits) as run:
         wait_amid(run, study, lambda: "worker" in study.server_log("cancelled"), "the server has started")
         job = cluster.running_job("w/cancelled/fp16/r1")
@@ -251,7 +253,9 @@ def test_a_cell_that_fails_is_a_result_and_is_not_tried_twice(faulty: Run, study
 def mended(cluster: Cluster, study: Study, faulty: Run) -> Run:
     """The same study without its faults: two trials run, two wait when the node is drained; one is lost with it."""
     study.write(**MENDED)
-    with study.running("--set-resources", "measure:cpus_per_gpu=2") as run:
+    # What docs/cluster-slurm.md says about blocks: all cells of a repeat on a node that the profile names.
+    block = "measure:slurm_extra='--nodelist=' + ['elsewhere', 'pdkv-node'][int(wildcards.repeat) % 2]"
+    with study.running("--set-resources", "measure:cpus_per_gpu=2", block) as run:
         wait_amid(run, study, lambda: cluster.count_jobs("RUNNING") == 2, "two trials run")
         cluster.set_node("drain")
         wait_amid(run, study, lambda: cluster.node_state() == "drained", "the drained node is empty")
@@ -282,6 +286,11 @@ def test_a_trial_that_was_lost_with_its_node_is_measured_without_anybody_s_help(
     assert survivors == []
     assert cluster.job_states()[lost] == "COMPLETED"
     assert "Restarts=1" in cluster.describe_job(lost)
+
+
+def test_the_cells_of_a_repeat_can_be_kept_on_one_node(mended: Run, cluster: Cluster) -> None:
+    for mode in ("cancelled", "toobig"):
+        assert "ReqNodeList=pdkv-node" in cluster.describe_job(mended.jobs[mode][-1].partition(" ")[0])
 
 
 def test_two_trials_ran_beside_each_other_on_gpus_of_their_own(mended: Run, study: Study) -> None:
