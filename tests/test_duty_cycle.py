@@ -94,6 +94,15 @@ def test_runs_at_the_ends_and_beside_a_hole_have_no_length() -> None:
     assert duty.gap_lengths_s == (pytest.approx(4.0), pytest.approx(5.0), pytest.approx(8.0))
 
 
+def test_one_or_two_bursts_have_no_typical_length() -> None:
+    t_s = np.arange(0, 30, 0.1)
+    for bursts, known in ((2, False), (3, True)):
+        busy = (t_s % 8 >= 4) & (t_s % 8 < 6) & (t_s < 8 * bursts)
+        duty = measure_duty_cycle(t_s, busy.astype(float), 0.1)
+        assert duty.bursts == bursts
+        assert (duty.as_json()["burst_median_s"] is not None) is known
+
+
 def test_devices_of_a_role_together() -> None:
     both = join_duty_cycles([measured(0.81, 1.23), measured(2.03, 1.01)])
     assert both.duty_cycle == pytest.approx((0.397 + 0.668) / 2, abs=0.03)

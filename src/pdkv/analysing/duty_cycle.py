@@ -19,6 +19,7 @@ IDLE = 0.005  # NVML gives whole percent
 PLATEAU = 0.10  # a plateau is what lies within ten points of the median
 SEEN_FROM_PERIODS = 2  # a burst shorter than two periods of the counter may be another number of bursts
 MIN_PERIODS = 10  # a shorter stretch says nothing of a course over time
+MIN_RUNS = 3  # fewer bursts that are seen from end to end have no typical length
 WORKS = 0.01  # a mean utilisation above this means that there is work, whether or not a burst can be seen
 _BREAK = 5  # samples that are missing for longer than so many steps break a run
 
@@ -124,4 +125,4 @@ def _runs(times: FloatArray, busy: Any) -> tuple[int, list[float], list[float]]:
 
 
 def _quantile(lengths: Sequence[float], share: float) -> float | None:
-    return float(np.quantile(lengths, share)) if lengths else None
+    return float(np.quantile(lengths, share)) if len(lengths) >= MIN_RUNS else None
