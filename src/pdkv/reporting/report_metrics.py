@@ -89,7 +89,7 @@ def _metric_blocks(
         blocks += [_table(metric, workload, measured, say)] if measured else []
         nothing = [load_level(level.point, say) for level in levels if not level.measured]
         blocks += [Paragraph(say("metrics.nothing", workload=workload, level=level)) for level in nothing]
-    return [*blocks, *(_figures(results, ecdf_figure, "caption.ecdf", say) if metric == "itl" else [])]
+    return [*blocks, *(_figures(results, ecdf_figure, "caption.ecdf", say) if metric == THROUGHPUT else [])]
 
 
 def _table(metric: str, workload: str, levels: Sequence[LevelRows], say: Wording) -> Table:

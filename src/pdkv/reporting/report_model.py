@@ -89,7 +89,7 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
         *describe_precision(results, baseline, margin, say),
         *describe_ttft_parts(results, say),
         *describe_service_levels(results, say),
-        *describe_conclusion(results, outcomes, margin, say),
+        *(describe_conclusion(results, outcomes, margin, say) if settings.objectives else []),
         *(describe_claims(results, read_claims(settings.claims), say, settings.margin) if settings.claims else []),
         *describe_servers(results, say),
         *describe_stages(results, say),
