@@ -234,6 +234,7 @@ class Measurement:
 
     def shut_down(self) -> None:
         """End all servers; what is left of them is recorded."""
+        self.devices.look_beside(at_once=True)
         self.record.instances = self.deployment.records()
         if self.deployment.endpoint:
             return
@@ -249,7 +250,7 @@ class Measurement:
     def begin(self, what: str) -> None:
         """The next stage or load point, unless the measurement was told to stop."""
         raise_if_told_to_stop()
-        self.devices.look_beside()
+        self.devices.look_beside(at_once=True)
         self.progress.stage(what)
 
     def wait_on(self, what: str) -> None:

@@ -52,10 +52,10 @@ class TrialDevices:
         self._bytes_before = {uuid: self._used(uuid) for uuid in self.gpus}
         return fingerprint(Path(engine_python) if engine_python else None, gpus=self.gpus, nvml=self.nvml)
 
-    def look_beside(self) -> None:
-        """Note who else measures on this host; may be called often."""
+    def look_beside(self, *, at_once: bool = False) -> None:
+        """Note who else measures on this host; may be called often. ``at_once``: even if the last look was just now."""
         now_s = time.monotonic()
-        if self.lease and now_s - self._looked_s >= LOOK_BESIDE_EVERY_S:
+        if self.lease and (at_once or now_s - self._looked_s >= LOOK_BESIDE_EVERY_S):
             self._looked_s = now_s
             self.beside |= self.lease.names_beside()
 
