@@ -142,6 +142,7 @@ def test_cells_without_numbers_are_drawn_without_a_warning(
     cells = write_sample(tmp_path / "results", Sample(failed=frozenset()))
     for path in cells[only]:
         content = json.loads(path.read_text(encoding="utf-8"))
+        del content["digest"]
         emptied(content)
         path.write_text(json.dumps(content), encoding="utf-8")
     with warnings.catch_warnings():

@@ -62,6 +62,7 @@ def section_text(report: Report, title: str) -> str:
 
 def change_cell(path: Path, change: Any) -> None:
     content = json.loads(path.read_text(encoding="utf-8"))
+    del content["digest"]
     change(content)
     path.write_text(json.dumps(content), encoding="utf-8")
 

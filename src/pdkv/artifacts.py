@@ -1,18 +1,27 @@
-"""Atomic, versioned JSON, JSON lines and Parquet: a file either holds everything or is not there."""
+"""Atomic, versioned JSON, JSON lines, CSV and Parquet: a file either holds everything or is not there.
 
+And it holds what pdkv wrote: JSON carries a digest of its content, a CSV has one beside it, Parquet has checksums. What
+was cut, edited or made by another version raises a :class:`UserError` that names the file, and is never used.
+"""
+
+import csv
+import hashlib
+import io
 import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pdkv.errors import UserError
+
+MAKE_AGAIN = "delete it and run snakemake again"
 
 
 @contextmanager
@@ -30,29 +39,45 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+class Stored(dict[str, Any]):
+    """An object of a stored file: a key that should be there and is not is a fault of the file, not of the reader."""
+
+    __slots__ = ("path",)
+    path: Path
+
+    def __missing__(self, key: str) -> Any:
+        """``stored[key]`` where there is no such key."""
+        raise UserError(f"{self.path} is not what pdkv wrote: it lacks the key {key!r}", remedy=MAKE_AGAIN)
+
+
 def write_json(path: Path, schema: str, content: dict[str, Any]) -> None:
-    """Write ``content`` as strict JSON under ``schema`` (``name/version``).
+    """Write ``content`` as strict JSON under ``schema`` (``name/version``), with a digest of it.
 
     NaN and infinities become null: strict JSON has no other word for "not known".
     """
-    text = json.dumps({"schema": schema, **finite(content)}, indent=1, ensure_ascii=False, allow_nan=False)
+    whole = {"schema": schema, **finite(content)}
+    text = json.dumps({**whole, "digest": _digest(whole)}, indent=1, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")
 
 
 def read_json(path: Path, schema: str) -> dict[str, Any]:
-    """Read what :func:`write_json` wrote. A file of another schema or version raises :class:`UserError`."""
+    """Read what :func:`write_json` wrote, without its digest.
+
+    A file of another schema or version, or one that was changed since, raises :class:`UserError`; so does
+    looking up a key that is not there, at any depth.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is not there", remedy="run snakemake again: it makes what is missing") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON: {error}", remedy="delete it and run snakemake again") from None
+        content = json.loads(_read(path).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON: {error}", remedy=MAKE_AGAIN) from None
     found = content.get("schema") if isinstance(content, dict) else None
     if found != schema:
-        raise UserError(
-            f"{path} holds {found!r}, this version reads {schema!r}", remedy="delete it and run snakemake again"
-        )
-    return dict(content)
+        raise UserError(f"{path} holds {found!r}, this version reads {schema!r}", remedy=MAKE_AGAIN)
+    digest = content.pop("digest", None)  # files of earlier versions have none
+    if digest is not None and digest != _digest(content):
+        raise UserError(f"{path} was changed after pdkv wrote it", remedy=MAKE_AGAIN)
+    stored: dict[str, Any] = _stored(content, path)
+    return stored
 
 
 def write_text(path: Path, text: str) -> None:
@@ -61,37 +86,106 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_bytes(text.encode("utf-8"))
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write an Arrow table, zstd-compressed."""
-    with atomic_path(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+def write_csv(path: Path, text: str) -> None:
+    """Write CSV text, and its digest beside it: spreadsheet programs save what they only were to show."""
+    digest_file(path).unlink(missing_ok=True)
+    write_text(path, text)
+    write_text(digest_file(path), hashlib.sha256(text.encode("utf-8")).hexdigest() + "\n")
 
 
-def read_parquet(path: Path) -> pa.Table:
-    """Read a whole Parquet file as an Arrow table."""
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of what :func:`write_csv` wrote; a file that was changed since raises :class:`UserError`."""
+    raw = _read(path)
     try:
-        with pq.ParquetFile(path) as file:  # read_table would import Arrow's data sets first, which takes a while
-            return file.read()
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise UserError(f"cannot read {path}: {error}", remedy="delete it and run snakemake again") from None
+        stated = digest_file(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):  # a file of an earlier version, or copied alone
+        stated = None
+    if stated is not None and stated != hashlib.sha256(raw).hexdigest():
+        raise UserError(f"{path} was changed after pdkv wrote it", remedy=MAKE_AGAIN)
+    try:
+        rows = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"{path} is not a table: {error}", remedy=MAKE_AGAIN) from None
+    if any(None in row or None in row.values() for row in rows):
+        raise UserError(f"{path} is not what pdkv wrote: a row is longer or shorter than the header", remedy=MAKE_AGAIN)
+    return [cast("dict[str, str]", _stored(row, path)) for row in rows]
+
+
+def digest_file(path: Path) -> Path:
+    """Where the digest of a CSV file is kept."""
+    return path.with_name(f".{path.name}.sha256")
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write an Arrow table, zstd-compressed, a checksum with each page."""
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a whole Parquet file, or some of its columns, as an Arrow table.
+
+    Raises :class:`UserError` for a file that is not there, was cut or damaged, or lacks one of the columns.
+    """
+    with open_parquet(path) as file:  # read_table would import Arrow's data sets first, which takes a while
+        lacking = [name for name in columns or () if name not in file.schema_arrow.names]
+        if lacking:
+            raise UserError(f"{path} is not what pdkv wrote: it lacks the column {lacking[0]!r}", remedy=MAKE_AGAIN)
+        return file.read(columns=None if columns is None else list(columns))
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file to be read in parts; Arrow's errors within the block become a :class:`UserError`."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            yield file
+    except FileNotFoundError:
+        raise UserError(f"{path} is not there", remedy="run snakemake again: it makes what is missing") from None
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise UserError(f"cannot read {path}: {error}", remedy=MAKE_AGAIN) from None
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Read a JSON-lines file; a last line that was cut by a crash is left out."""
-    lines = path.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = _read(path).decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8: {error}", remedy=MAKE_AGAIN) from None
     rows = []
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            rows.append(json.loads(line))
+            rows.append(_stored(json.loads(line), path))
         except json.JSONDecodeError as error:
             if number == len(lines):  # no line end after it: the writer was killed in mid-line
                 break
-            raise UserError(
-                f"{path}:{number} is not valid JSON: {error}", remedy="delete it and run snakemake again"
-            ) from None
+            raise UserError(f"{path}:{number} is not valid JSON: {error}", remedy=MAKE_AGAIN) from None
     return rows
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path} is not there", remedy="run snakemake again: it makes what is missing") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}", remedy="give this user the right to read") from None
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """Of what a JSON file says, however it is laid out."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _stored(value: Any, path: Path) -> Any:
+    if isinstance(value, dict):
+        stored = Stored({key: _stored(item, path) for key, item in value.items()})
+        stored.path = path
+        return stored
+    return [_stored(item, path) for item in value] if isinstance(value, list) else value
 
 
 def finite(value: Any) -> Any:

@@ -7,8 +7,9 @@ that holds one is refused (its values stand in plans and results), and what a se
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 HIDDEN = "[hidden]"
 SHORTEST = 6  # a shorter value would be found by chance all over a log
@@ -44,6 +45,16 @@ def redact(text: str, secrets: Iterable[str] | None = None) -> str:
     for secret in secret_values() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
     return text
+
+
+def redact_values(value: Any, secrets: Sequence[str] | None = None) -> Any:
+    """The same structure of dicts, lists and scalars with secrets hidden in every text."""
+    chosen = secret_values() if secrets is None else secrets
+    if isinstance(value, str):
+        return redact(value, chosen)
+    if isinstance(value, dict):
+        return {key: redact_values(item, chosen) for key, item in value.items()}
+    return [redact_values(item, chosen) for item in value] if isinstance(value, list | tuple) else value
 
 
 def redact_files(paths: Iterable[Path], secrets: Iterable[str] | None = None) -> list[Path]:

@@ -33,6 +33,7 @@ SHARED: Floors = {
         "records",
         "report_editions",
         "run_lock",
+        "seals",
         "wings",
         "yaml_source",
     ),

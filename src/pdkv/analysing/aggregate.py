@@ -24,7 +24,7 @@ from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
 from pdkv.analysing.service_levels import GOODPUT, SHARE
 from pdkv.analysing.stats import STATS
 from pdkv.analysing.token_energy import ENERGY_UNITS
-from pdkv.artifacts import read_json, write_parquet, write_text
+from pdkv.artifacts import read_json, write_csv, write_parquet
 
 COLUMNS = ("workload", "mode", "dtype", "concurrency", "metric", "stat", "value", "unit", "n")
 CAPACITIES = {"kv_cache_tokens": "tokens", "max_concurrency": "requests", "kv_cache_bytes": "bytes"}
@@ -40,7 +40,7 @@ def aggregate(cells: Sequence[Path], parquet: Path, csv_file: Path) -> None:
     """Write the summary of the named cell.json files, in their order."""
     rows = [row for path in cells for row in summary_rows(read_json(path, "cell/1"))]
     write_parquet(parquet, pa.Table.from_pylist(rows, schema=_SCHEMA))
-    write_text(csv_file, to_csv(COLUMNS, rows))
+    write_csv(csv_file, to_csv(COLUMNS, rows))
 
 
 def summary_rows(cell: Mapping[str, Any]) -> Iterator[Row]:

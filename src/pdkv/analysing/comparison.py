@@ -22,7 +22,7 @@ from pdkv.analysing.csv_table import tidy, to_csv
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.verdict_families import Comparison, Row, decide_families
 from pdkv.analysing.verdicts import MARGIN, MIN_LAUNCHES, MIN_LAUNCHES_P99, estimate_ratio, geometric_mean
-from pdkv.artifacts import read_json, write_text
+from pdkv.artifacts import read_json, write_csv
 
 COLUMNS = (
     "workload", "concurrency", "metric", "stat", "factor", "level_a", "level_b", "held", "ratio", "ci_low", "ci_high",
@@ -42,7 +42,7 @@ def compare(cells: Sequence[Path], baseline: Sequence[str], output: Path, margin
     """
     mode, dtype = baseline
     rows = comparison_rows([read_json(path, "cell/1") for path in cells], mode, dtype, margin)
-    write_text(output, to_csv(COLUMNS, rows))
+    write_csv(output, to_csv(COLUMNS, rows))
 
 
 def comparison_rows(cells: Sequence[Mapping[str, Any]], mode: str, dtype: str, margin: float = MARGIN) -> list[Row]:

@@ -17,6 +17,7 @@ from pdkv.analysing.launch_checks import check_launch, kv_format
 from pdkv.analysing.scrapes import cache_config, read_answer, read_scrape
 from pdkv.analysing.server_log import NONE, LogFacts, read_server_log
 from pdkv.artifacts import read_json, read_json_lines, write_json
+from pdkv.seals import check_seals
 
 # What decides how an instance behaves; capacity and start-up times are results, not settings.
 SETTINGS = (
@@ -63,6 +64,7 @@ def read_launch(trial: Path) -> None:
     """Write ``launch.json`` of the trial folder from what the folder holds."""
     plan = read_json(trial / "plan.json", "plan/1")
     stages = read_json(trial / "stages.json", "stages/1")
+    check_seals(trial, stages, "server", "scrapes.jsonl")
     logs = {path.stem: path.read_text(encoding="utf-8", errors="replace") for path in (trial / "server").glob("*.log")}
     scrapes = trial / "scrapes.jsonl"
     rows = read_json_lines(scrapes) if scrapes.exists() else []

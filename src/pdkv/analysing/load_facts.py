@@ -15,6 +15,7 @@ from pdkv.analysing.scrapes import point_counters
 from pdkv.analysing.transfer_checks import check_kv_transfer, check_prefix_cache
 from pdkv.analysing.ttft_parts import check_ttft_parts, point_ttft_parts
 from pdkv.artifacts import read_json, read_json_lines, write_json, write_parquet
+from pdkv.seals import check_seals
 
 
 def read_load(trial: Path) -> None:
@@ -25,6 +26,7 @@ def read_load(trial: Path) -> None:
     stages = read_json(trial / "stages.json", "stages/1")
     # From the plan: a point that was broken off is not among those of stages.json.
     plan = read_json(trial / "plan.json", "plan/1")
+    check_seals(trial, stages, "sends.parquet", "events.parquet", "scrapes.jsonl")
     requests = read_requests(trial / "sends.parquet", trial / "events.parquet", plan["points"])
     scrapes = trial / "scrapes.jsonl"
     rows = read_json_lines(scrapes) if scrapes.exists() else []

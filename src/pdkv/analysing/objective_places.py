@@ -1,13 +1,11 @@
 """objectives.csv as reports read it: where each cell stands, race by race."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pdkv.errors import UserError
+from pdkv.artifacts import read_csv
 
 LEFT = ("best", "equally good", "cannot tell")
 
@@ -94,11 +92,7 @@ class Outcome:
 
 def read_outcomes(path: Path) -> list[Outcome]:
     """The outcomes of objectives.csv, in its order. Raises :class:`UserError` where the file is not there."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path} is not there", remedy="run snakemake again: it makes what is missing") from None
-    return outcomes_of([PlacedCell(row) for row in csv.DictReader(io.StringIO(text))])
+    return outcomes_of([PlacedCell(row) for row in read_csv(path)])
 
 
 def outcomes_of(cells: Sequence[PlacedCell]) -> list[Outcome]:

@@ -17,7 +17,7 @@ from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_numbers import GOALS, CellContent, Goal, numbers_of, unit_of
 from pdkv.analysing.objective_races import Entrant, Race, as_row, decide_contests, hold_contest, standings
 from pdkv.analysing.verdicts import MARGIN
-from pdkv.artifacts import read_json, write_text
+from pdkv.artifacts import read_json, write_csv
 
 COLUMNS = (
     "workload", "concurrency", "objective", "metric", "stat", "hardware", "race", "mode", "dtype", "state", "value",
@@ -42,7 +42,7 @@ class _Field:
 def rank_objectives(cells: Sequence[Path], output: Path, margin: float = MARGIN) -> None:
     """Write where each of the named cells stands; differences up to ``margin`` (0.02: 2%) do not matter."""
     rows = objective_rows([read_json(path, "cell/1") for path in cells], margin)
-    write_text(output, to_csv(COLUMNS, rows))
+    write_csv(output, to_csv(COLUMNS, rows))
 
 
 def objective_rows(cells: Sequence[CellContent], margin: float = MARGIN) -> list[Row]:

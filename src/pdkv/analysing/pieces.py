@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pdkv.errors import UserError
+from pdkv.artifacts import open_parquet
 
 Key = tuple[str, int, int]
 Number = TypeVar("Number", bound=np.generic)
@@ -42,11 +41,7 @@ def read_pieces(path: Path) -> Iterator[tuple[Key, Pieces]]:
 
 def _runs(path: Path) -> Iterator[tuple[Key, Pieces]]:
     """Consecutive rows of one request within a row group."""
-    try:
-        file = pq.ParquetFile(path)
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise UserError(f"cannot read {path}: {error}", remedy="delete it and run snakemake again") from None
-    with file:
+    with open_parquet(path) as file:
         for number in range(file.num_row_groups):
             group = file.read_row_group(number).combine_chunks()
             if group.num_rows:

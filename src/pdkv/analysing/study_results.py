@@ -1,7 +1,5 @@
 """The stored results of a study as figures and reports read them: cells in its order and the effects between them."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +8,7 @@ from typing import Any
 
 from pdkv.analysing.hardware_units import hardware_units
 from pdkv.analysing.load_level import load_label
-from pdkv.artifacts import read_json
+from pdkv.artifacts import read_csv, read_json
 from pdkv.errors import UserError
 
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
@@ -223,11 +221,7 @@ def read_study_results(cell_files: Sequence[Path], comparisons: Path) -> StudyRe
     if not cell_files:
         raise UserError("no cell was named for the report", remedy="name the cell.json files of the study")
     cells = [Cell(path.parent, read_json(path, "cell/1")) for path in cell_files]
-    try:
-        text = comparisons.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{comparisons} is not there", remedy="run snakemake again: it makes what is missing") from None
-    return StudyResults(cells, [Effect(row) for row in csv.DictReader(io.StringIO(text))])
+    return StudyResults(cells, [Effect(row) for row in read_csv(comparisons)])
 
 
 def _number(text: str | None) -> float | None:

@@ -18,6 +18,7 @@ from pdkv.analysing.load_activity import describe_levels
 from pdkv.analysing.sampling import counter_resolution, missing_fields, sampler_resolution
 from pdkv.analysing.trace_checks import check_trace
 from pdkv.artifacts import read_json, read_parquet, write_json, write_parquet
+from pdkv.seals import check_seals
 
 
 def trace_devices(trial: Path) -> None:
@@ -28,6 +29,7 @@ def trace_devices(trial: Path) -> None:
     stages = read_json(trial / "stages.json", "stages/1")
     load = trial / "metrics.json"
     measured = read_json(load, "metrics/1")["points"] if load.exists() else []
+    check_seals(trial, stages, "samples.parquet")
     samples = read_parquet(trial / "samples.parquet")
     frame = attach_stages(samples.to_pandas(), stages)
     metadata = samples.schema.metadata or {}

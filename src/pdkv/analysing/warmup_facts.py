@@ -20,7 +20,7 @@ def read_warmup(trial: Path) -> None:
     """Write ``warmup.json`` of the trial folder from its stages.json and requests.parquet."""
     stages = read_json(trial / "stages.json", "stages/1")
     columns = ["phase", "request", "user", "status", "e2el_s"]
-    requests = read_parquet(trial / "requests.parquet").select(columns).to_pylist()
+    requests = read_parquet(trial / "requests.parquet", columns).to_pylist()
     write_json(trial / "warmup.json", "warmup/1", describe_warmup(stages, requests))
 
 

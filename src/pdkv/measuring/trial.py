@@ -28,10 +28,11 @@ from pdkv.measuring.prompts import Prompts
 from pdkv.measuring.scraper import Scraper
 from pdkv.measuring.stage_record import StageRecord
 from pdkv.measuring.trial_devices import TrialDevices, lease_devices
-from pdkv.measuring.trial_folder import SERVER_LOGS, gathering_folder
+from pdkv.measuring.trial_folder import SERVER_LOGS, gathering_folder, seal_evidence
 from pdkv.measuring.warmup import Warmup, ways_to_warm, why_not_served
 from pdkv.progress import Progress
 from pdkv.records import Trial
+from pdkv.redaction import redact_values
 
 EVERYTHING = ("metrics", "version", "server_info")
 logger = logging.getLogger("pdkv.measure")
@@ -93,7 +94,8 @@ def measure_trial(
                 if problem := sampler.stop(folder / "samples.parquet"):
                     logger.warning("%s", problem)
         raise_if_told_to_stop()
-        write_json(folder / "stages.json", "stages/1", record.content())
+        content = redact_values(record.content())
+        write_json(folder / "stages.json", "stages/1", {**content, "files": seal_evidence(folder)})
         took_s = time.monotonic() - record.started_s
         if record.failure:
             progress.failed(record.failure.stage, record.failure.reason, took_s)

@@ -6,9 +6,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pdkv.errors import UserError
 from pdkv.redaction import redact_files
+from pdkv.seals import seal_files
 
 GATHERING = ".measuring"
 SERVER_LOGS = "server"
@@ -20,9 +22,9 @@ LAST = "stages.json"  # its presence says that the rest is complete
 def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
     """A folder inside ``out`` whose files move to ``out`` when the block ends well, ``stages.json`` last.
 
-    Otherwise (a signal, a fault) nothing appears, and the server logs move to ``debris``. Secrets of the environment
-    are hidden in all text before it moves. What a killed measurement left in the folder is thrown away. Raises
-    :class:`UserError` if another measurement of the same trial is running.
+    Otherwise (a signal, a fault) nothing appears, and the server logs move to ``debris``, with secrets hidden. What a
+    killed measurement left in the folder is thrown away. Raises :class:`UserError` if another measurement of the same
+    trial is running.
     """
     folder = out / GATHERING
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,12 +33,11 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
             _empty(folder)
             (folder / SERVER_LOGS).mkdir()
             yield folder
-            _hide_secrets(folder)
             for path in sorted(folder.iterdir(), key=lambda path: path.name == LAST):
                 _move(path, out / path.name)
         except BaseException:
             if (folder / SERVER_LOGS).is_dir():
-                _hide_secrets(folder / SERVER_LOGS)
+                hide_secrets(folder / SERVER_LOGS)
                 _move(folder / SERVER_LOGS, debris / SERVER_LOGS)
             raise
         finally:
@@ -60,7 +61,13 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _hide_secrets(folder: Path) -> None:
+def seal_evidence(folder: Path) -> dict[str, dict[str, Any]]:
+    """What each file of the evidence holds from now on, for ``stages.json``; secrets are hidden in it first."""
+    hide_secrets(folder)
+    return seal_files(folder, leave_out=LAST)
+
+
+def hide_secrets(folder: Path) -> None:
     """What a server said may hold what it inherited: no value of a secret variable leaves this folder."""
     redact_files(path for path in folder.rglob("*") if path.suffix in TEXTS and path.is_file())
 

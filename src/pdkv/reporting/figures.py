@@ -74,5 +74,5 @@ def _trace(cell: Cell) -> pd.DataFrame | None:
     trial = cell.drawn_trial
     if trial is None:
         return None
-    frame: pd.DataFrame = read_parquet(cell.trace_file(trial)).select(TRACE_COLUMNS).to_pandas()
+    frame: pd.DataFrame = read_parquet(cell.trace_file(trial), TRACE_COLUMNS).to_pandas()
     return frame if len(frame) else None
