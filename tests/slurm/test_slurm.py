@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ FAULTS = {
 }
 SLOW = "{env: {FAKE_READY_S: '8'}}"
 MENDED = {**FAULTS, "cancelled": SLOW, "hungry": SLOW, "late": SLOW, "toobig": "{tensor_parallel_size: 2}"}
+RUNS_JOBS = re.compile(r"-m snakemake |^srun |^slurmstepd|/slurm_script")
 ENDED = {"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
 
 
@@ -117,16 +119,25 @@ class Run:
 
 
 def living(study: Study, mode: str, job: str) -> list[str]:
-    """Processes of a trial: those that carry its job's mark, and those that write to its servers' logs."""
-    found = {process.pid: process.name for process in find_marked(f"SLURM_JOB_ID={job}")}
+    """Processes of a trial: those that carry its job's mark, and those that write to its servers' logs.
+
+    Not Slurm's and Snakemake's own: where Slurm tracks processes by their parents (no cgroups) it loses sight of a
+    job's Snakemake when the job's shell has ended, and leaves it to end by itself.
+    """
+    found = {process.pid for process in find_marked(f"SLURM_JOB_ID={job}")}
     for process in descendants(os.getpid()):
-        try:
-            writes_to = Path(f"/proc/{process.pid}/fd/1").readlink()
-        except OSError:
-            continue
-        if writes_to.is_relative_to(study.trial(mode)):
-            found[process.pid] = process.name
-    return [f"{pid} {name}" for pid, name in found.items()]
+        with suppress(OSError):
+            if Path(f"/proc/{process.pid}/fd/1").readlink().is_relative_to(study.trial(mode)):
+                found.add(process.pid)
+    commands = {pid: command_of(pid) for pid in found}
+    return [f"{pid} {command}" for pid, command in commands.items() if not RUNS_JOBS.search(command)]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "ended"
 
 
 def survivors_of(study: Study, mode: str, job: str) -> list[str]:
