@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 SCHEMA = ROOT / "workflow/schemas/config.schema.json"
 VERBS = {
     *("check", "plan", "measure", "read-launch", "read-warmup", "read-load", "trace-devices", "summarize-cell"),
-    *("aggregate", "compare", "draw-figures", "write-markdown", "write-pdf"),
+    *("aggregate", "compare", "rank-objectives", "draw-figures", "write-markdown", "write-pdf"),
     *("install-engine", "prepare-model", "schema", "load"),
 }
 

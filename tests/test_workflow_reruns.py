@@ -33,7 +33,7 @@ dtypes: [fp16]
 repeats: 1
 """
 TRIAL_RULES = ("plan_server", "measure", "read_launch", "read_load", "read_warmup", "trace_devices", "summarize_cell")
-STUDY_RULES = ("aggregate", "compare", "draw_figures", "write_markdown", "write_pdf")
+STUDY_RULES = ("aggregate", "compare", "rank_objectives", "draw_figures", "write_markdown", "write_pdf")
 NOTHING = "Nothing to be done"
 
 
