@@ -18,12 +18,14 @@ from pdkv.errors import UserError
 from pdkv.measuring.interruption import Interrupted, raise_when_told_to_stop
 
 if TYPE_CHECKING:
+    from pdkv.measuring.machine_checks import Finding
     from pdkv.reporting.report_model import ReportSettings
     from pdkv.study.config import Study
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 ENGINES = Path(".engine")  # embedded engines and the bundled model, beside results/
 NOTHING_MEASURED = 1
+MACHINE_UNFIT = 1
 WRONG_USE = 2
 
 
@@ -233,6 +235,38 @@ def _report_settings(arguments: argparse.Namespace) -> "ReportSettings":
 # ---- verbs for people ----------------------------------------------------------------------------------------------
 
 
+def _doctor(arguments: argparse.Namespace) -> None:
+    from pdkv.measuring.leftovers import clean_leftovers, find_leftovers
+    from pdkv.measuring.machine_checks import examine, is_at_work
+    from pdkv.study.config import load_study
+
+    root = Path()
+    at_work = is_at_work(root)
+    leftovers = find_leftovers(root, at_work=at_work)
+    if arguments.clean:
+        for line in clean_leftovers(leftovers) or ["nothing to clean"]:
+            print(line, flush=True)
+        leftovers = find_leftovers(root, at_work=at_work)
+    study = load_study(arguments.config)
+    findings = [*examine(study, ENGINES, root, leftovers, at_work=at_work), *_examine_report(study)]
+    for finding in findings:
+        print(finding)
+    if any(finding.state == "problem" for finding in findings):
+        sys.stdout.flush()
+        sys.exit(MACHINE_UNFIT)
+
+
+def _examine_report(study: "Study") -> "list[Finding]":
+    from pdkv.measuring.machine_checks import Finding
+
+    try:
+        _require_claims(study)
+        _require_typefaces(study)
+    except UserError as error:
+        return [Finding("report", "problem", error.problem, error.remedy)]
+    return [Finding("report", "ok", f"can be written in the language of the study ({study.report.language})")]
+
+
 def _install_engine(arguments: argparse.Namespace) -> None:
     from pdkv.installing.engine_env import install_engine
     from pdkv.study.config import load_study
@@ -307,6 +341,9 @@ def _add_verb(verbs: Any, name: str, run: Callable[[argparse.Namespace], None], 
 def _add_study_verbs(verbs: Any) -> None:
     check = _add_verb(verbs, "check", _check, "say what a study would do here, and whether it can")
     check.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="config file (default: %(default)s)")
+    doctor = _add_verb(verbs, "doctor", _doctor, "say what on this machine would stop a study, each with its cure")
+    doctor.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="config file (default: %(default)s)")
+    doctor.add_argument("--clean", action="store_true", help="end and remove what dead trials have left")
     install = _add_verb(verbs, "install-engine", _install_engine, "make the environment of the embedded engine")
     install.add_argument("kind", choices=("auto", "cpu", "cuda"), nargs="?", default="auto")
     install.add_argument("--config", type=Path, metavar="FILE", help="the engine that this study asks for")

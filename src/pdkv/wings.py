@@ -60,6 +60,7 @@ MEASURING: Floors = {
         "server_environment",
         "shared_memory",
         "trial_folder",
+        "trial_mark",
     ),
     3: (
         "client",
@@ -70,13 +71,14 @@ MEASURING: Floors = {
         "environment",
         "keeper",
         "leases",
+        "leftovers",
         "resolve",
         "router",
         "scraper",
         "server_process",
     ),
     4: ("deployment", "feasibility", "load", "stage_record", "survey", "trial_devices", "url_load", "warmup"),
-    5: ("job_request", "trial"),
+    5: ("job_request", "machine_checks", "trial"),
 }
 INSTALLING: Floors = {
     2: ("pip_install",),

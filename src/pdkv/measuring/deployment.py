@@ -2,7 +2,6 @@
 
 import os
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Any
 from pdkv.errors import StageFailed
 from pdkv.log_text import excerpt
 from pdkv.measuring.client import Target
-from pdkv.measuring.engine import MARK, Instance, place_instances
+from pdkv.measuring.engine import Instance, place_instances
 from pdkv.measuring.ports import PortReservation
 from pdkv.measuring.process_tree import find_marked, send_signal
 from pdkv.measuring.router import Router, place_router
 from pdkv.measuring.scraper import Source, sources_of
 from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
 from pdkv.measuring.shared_memory import FOLDER, free_bytes
+from pdkv.measuring.trial_mark import MARK, make_mark
 from pdkv.units import format_bytes
 
 ENDPOINT = "endpoint"
@@ -52,7 +52,7 @@ class Deployment:
         model = plan["served_model"]
         if plan["endpoint"]:
             return cls(model, endpoint=plan["endpoint"])
-        mark = uuid.uuid4().hex
+        mark = make_mark()
         cores = sorted(os.sched_getaffinity(0))
         instances, client_cores = place_instances(plan, log_folder, ports=ports, cores=cores, gpus=gpus, mark=mark)
         router = place_router(plan, instances, log_folder, ports, mark)

@@ -10,8 +10,8 @@ from pdkv.errors import StageFailed
 from pdkv.measuring.cores import Binding, bind_to_cores, format_cores, split_cores
 from pdkv.measuring.ports import PortReservation
 from pdkv.measuring.server_process import ServerProcess
+from pdkv.measuring.trial_mark import MARK
 
-MARK = "PDKV_TRIAL"
 _PLACEHOLDER = re.compile(r"\{(port|kv_port|cores|metrics_port|url:[^{}]+)\}")
 
 

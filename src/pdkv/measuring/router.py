@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdkv.measuring.engine import MARK, Instance, fill_placeholders
+from pdkv.measuring.engine import Instance, fill_placeholders
 from pdkv.measuring.ports import PortReservation
 from pdkv.measuring.server_process import ServerProcess
+from pdkv.measuring.trial_mark import MARK
 
 
 @dataclass

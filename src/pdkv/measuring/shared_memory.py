@@ -5,6 +5,7 @@ there before the server started, one of the server's processes had it mapped, an
 Standard library only, as :mod:`keeper`.
 """
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,6 +40,22 @@ def mapped_segments(pids: Iterable[int]) -> set[Path]:
             continue
         found |= {Path(line[line.index(f"{FOLDER}/") :]) for line in lines if f"{FOLDER}/" in line}
     return {path for path in found if not path.name.endswith(" (deleted)")}
+
+
+def note_segments(note: Path, pids: Iterable[int], others: set[Path]) -> None:
+    """Keep in a file which segments these processes have mapped, but for ``others``: for when all are killed."""
+    ours = sorted(mapped_segments(pids) - others)
+    note.write_text(json.dumps([[str(path), path.stat().st_ino] for path in ours if path.is_file()]), encoding="utf-8")
+
+
+def noted_segments(note: Path) -> set[Path]:
+    """Those of a note that are still there and still the same."""
+    try:
+        noted = {Path(path): inode for path, inode in json.loads(note.read_text(encoding="utf-8"))}
+        there = {path for path in noted if path.parent == FOLDER and path.is_file()}
+        return {path for path in there if path.stat().st_ino == noted[path]}
+    except (OSError, ValueError, TypeError):
+        return set()
 
 
 def remove_abandoned(segments: Iterable[Path]) -> list[dict[str, str | int]]:

@@ -23,12 +23,13 @@ from pdkv.measuring.evidence import Answer, Recorder
 from pdkv.measuring.interruption import Interrupted, raise_if_told_to_stop, raise_when_told_to_stop
 from pdkv.measuring.load import LoadPoint, PointRecord, run_point
 from pdkv.measuring.ports import reserved_ports
-from pdkv.measuring.process_tree import process_start_s
+from pdkv.measuring.process_tree import descendants, process_start_s
 from pdkv.measuring.prompts import Prompts
 from pdkv.measuring.scraper import Scraper
+from pdkv.measuring.shared_memory import list_segments, note_segments
 from pdkv.measuring.stage_record import StageRecord
 from pdkv.measuring.trial_devices import TrialDevices, lease_devices
-from pdkv.measuring.trial_folder import SERVER_LOGS, gathering_folder, seal_evidence
+from pdkv.measuring.trial_folder import SEGMENTS, SERVER_LOGS, gathering_folder, seal_evidence
 from pdkv.measuring.warmup import Warmup, ways_to_warm, why_not_served
 from pdkv.progress import Progress
 from pdkv.records import Trial
@@ -134,6 +135,7 @@ class Measurement:
 
     def run(self, folder: Path) -> None:
         """All stages in order. What fails is in the record; the servers have ended in any case."""
+        self.segments = folder / SEGMENTS
         try:
             with Scraper(folder / "scrapes.jsonl", self.deployment.sources()) as self.scraper:
                 self.launch()
@@ -153,10 +155,12 @@ class Measurement:
         self.begin("launch")
         with self.record.stage("launch"):
             self.devices.require_memory(self.plan)
+            others = list_segments()
             self.deployment.start()
             self.watch_processes()
             waiting = partial(self.wait_on, "not ready yet")
             self.deployment.await_ready(self.trial.limits.launch_timeout_s, waiting)
+            note_segments(self.segments, (process.pid for process in descendants(os.getpid())), others)
             if self.deployment.router:
                 self.sampler.assign("router", "router", pid=self.deployment.router.server.pid)
             self.deployment.bind("ready")
@@ -244,6 +248,7 @@ class Measurement:
             self.record.bindings = self.deployment.bindings
             self.record.router = self.deployment.router.record() if self.deployment.router else None
             self.record.leftovers = self.deployment.stop()
+        self.segments.unlink(missing_ok=True)
         for line in self.deployment.aftermath():
             logger.info("%s", line)
         for left in self.record.leftovers:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pdkv.errors import UserError
+from pdkv.measuring.shared_memory import noted_segments, remove_abandoned
 from pdkv.redaction import redact_files
 from pdkv.seals import seal_files
 
 GATHERING = ".measuring"
 SERVER_LOGS = "server"
+SEGMENTS = ".shared-memory.json"  # of the servers while they run: what must go if all of them are killed
 TEXTS = {".log", ".json", ".jsonl"}
 LAST = "stages.json"  # its presence says that the rest is complete
 
@@ -30,6 +32,7 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         try:
+            remove_abandoned(noted_segments(folder / SEGMENTS))
             _empty(folder)
             (folder / SERVER_LOGS).mkdir()
             yield folder

@@ -1,0 +1,125 @@
+"""What a trial that was killed leaves behind: processes, shared memory, half files; found, and removed if asked to.
+
+Only what is surely of a dead trial of ours is touched: processes by the mark and the start time of their owner, folders
+by the lock that their measurement would hold, shared memory by the note in such a folder.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdkv.measuring.process_tree import ProcessInfo, read_process, send_signal
+from pdkv.measuring.shared_memory import noted_segments, remove_abandoned
+from pdkv.measuring.trial_folder import GATHERING, SEGMENTS
+from pdkv.measuring.trial_mark import find_orphans
+from pdkv.units import format_bytes
+
+OLD_S = 60.0  # a temporary file that nobody has written to for so long is nobody's
+KILL_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """``folders`` hold the half evidence of a dead trial, ``files`` are temporary, ``locks`` are Snakemake's own."""
+
+    processes: tuple[ProcessInfo, ...]
+    segments: tuple[Path, ...]
+    folders: tuple[Path, ...]
+    files: tuple[Path, ...]
+    locks: tuple[Path, ...]
+
+    def describe(self) -> list[str]:
+        """A line each."""
+        return [
+            *(f"process {each.pid} ({each.name}) of a dead trial" for each in self.processes),
+            *(f"{path}, {format_bytes(_size(path))}, shared memory of a dead trial" for path in self.segments),
+            *(f"{path}, evidence of a trial that did not come to its end" for path in self.folders),
+            *(f"{path}, a file that was not written to its end" for path in self.files),
+            *(f"{path}, a lock of a snakemake that is dead" for path in self.locks),
+        ]
+
+
+def find_leftovers(root: Path, *, at_work: bool) -> Leftovers:
+    """Leftovers on this host and below ``root``, the folder of ``results/``.
+
+    ``at_work``: a run of the workflow is under way in ``root``, so temporary files and Snakemake's locks are its own.
+    """
+    folders = [folder for folder in sorted((root / "results").rglob(GATHERING)) if _is_abandoned(folder)]
+    files: list[Path] = []
+    if not at_work:
+        below = [path for name in ("results", "reports") for path in (root / name).rglob(".*.tmp") if path.is_file()]
+        files = [path for path in sorted(below) if GATHERING not in path.parts and _is_old(path)]
+    locks = [] if at_work else sorted((root / ".snakemake/locks").glob("*.lock"))
+    segments = {path for folder in folders for path in noted_segments(folder / SEGMENTS)}
+    return Leftovers(tuple(find_orphans()), tuple(sorted(segments)), tuple(folders), tuple(files), tuple(locks))
+
+
+def clean_leftovers(found: Leftovers) -> list[str]:
+    """End and remove them; what was done, a line each. Looks again before it touches anything."""
+    done = [f"ended process {each.pid} ({each.name})" for each in _end(found.processes)]
+    done += [f"removed {each['path']}, {each['bytes']} bytes" for each in remove_abandoned(found.segments)]
+    for folder in found.folders:
+        with _alone_in(folder) as alone:
+            if alone:
+                shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            done.append(f"removed {folder}")
+    for path in (*found.files, *found.locks):
+        with contextlib.suppress(OSError):
+            path.unlink()
+            done.append(f"removed {path}")
+    return done
+
+
+def _end(processes: Sequence[ProcessInfo]) -> list[ProcessInfo]:
+    """SIGKILL, until they are gone or the time is over; those that went."""
+    deadline = time.monotonic() + KILL_WITHIN_S
+    living = list(processes)
+    while living and time.monotonic() < deadline:
+        for process in living:
+            send_signal(process, signal.SIGKILL)
+        time.sleep(0.05)
+        living = [each for each in living if (now := read_process(each.pid)) and now.started == each.started]
+    return [process for process in processes if process not in living]
+
+
+def _is_abandoned(folder: Path) -> bool:
+    with _alone_in(folder) as alone:
+        return alone
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[bool]:
+    """Whether no measurement holds the folder; none can begin in it before the block ends."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(handle)
+
+
+def _is_old(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - path.stat().st_mtime > OLD_S
+    return False
+
+
+def _size(path: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return None

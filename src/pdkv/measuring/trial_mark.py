@@ -1,0 +1,56 @@
+"""The mark that every server of a trial carries in its environment, and by which those of a dead trial are found.
+
+``PDKV_TRIAL=pid.start time.pid namespace.random``: it names the measurement that owns the server, so that another
+process can tell whether that one still lives. A pid alone could have been given to somebody else since.
+"""
+
+import os
+import uuid
+from pathlib import Path
+
+from pdkv.measuring.process_tree import ProcessInfo, descendants, read_process
+
+MARK = "PDKV_TRIAL"
+
+
+def make_mark() -> str:
+    """A mark of this process, never the same twice."""
+    own = read_process(os.getpid())
+    return f"{os.getpid()}.{own.started if own else 0}.{_pid_namespace()}.{uuid.uuid4().hex}"
+
+
+def is_orphaned(mark: str) -> bool:
+    """Whether the measurement that made ``mark`` is surely dead: seen from here, where its pid means the same."""
+    parts = mark.split(".")
+    if len(parts) != 4 or not all(part.isdigit() for part in parts[:3]) or int(parts[2]) != _pid_namespace():
+        return False
+    owner = read_process(int(parts[0]))
+    return owner is None or owner.started != int(parts[1])
+
+
+def find_orphans() -> list[ProcessInfo]:
+    """Living processes of this user that dead trials have left, with all that descends from them."""
+    found: dict[int, ProcessInfo] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - as in process_tree
+        if entry.isdigit() and int(entry) != os.getpid() and (mark := _mark_of(entry)) and is_orphaned(mark):
+            info = read_process(int(entry))
+            for process in [*([info] if info else []), *descendants(int(entry))]:
+                found[process.pid] = process
+    return [process for pid, process in found.items() if pid != os.getpid()]
+
+
+def _mark_of(pid: str) -> str | None:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return None
+    prefix = f"{MARK}=".encode()
+    marks = (entry.removeprefix(prefix) for entry in environment.split(b"\0") if entry.startswith(prefix))
+    return next(marks, b"").decode("ascii", "replace") or None
+
+
+def _pid_namespace() -> int:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
