@@ -37,7 +37,7 @@ def secret_values(environment: Mapping[str, str] = os.environ) -> list[str]:
     found = {value for name, value in environment.items() if is_secret_name(name) and len(value) >= SHORTEST}
     for value in environment.values():
         found |= {word for word in re.findall(r"://[^\s/:@]*:([^\s/@]+)@", value) if len(word) >= SHORTEST}
-    return sorted(found, key=len, reverse=True)
+    return sorted(found, key=lambda text: (-len(text), text))
 
 
 def redact(text: str, secrets: Iterable[str] | None = None) -> str:
@@ -77,4 +77,4 @@ def _spellings(secret: str) -> list[str]:
     found = {secret}
     for _ in range(2):
         found |= {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in found for ascii_only in (True, False)}
-    return sorted(found, key=len, reverse=True)
+    return sorted(found, key=lambda text: (-len(text), text))
