@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ import pynvml
 import pytest
 from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
 
+from pdkv.measuring import host_readings
 from pdkv.measuring.device_sampling import sample_gpu, sample_host, ticks, watch_gpu
 from pdkv.measuring.devices import SCHEMA, DeviceSampler, start_sampler
 from pdkv.measuring.gpu_processes import PROCESS_FIELDS, GpuProcessReader
 from pdkv.measuring.gpu_readings import FIELDS, LINK_FIELDS, LINK_QUERIES, GpuLostError, GpuReader
 from pdkv.measuring.host_readings import CoreReader, ProcessTrees
+from pdkv.measuring.process_tree import ProcessUsage, read_process, read_usage
 
 ONE, TWO = "GPU-1a2b", "GPU-9f3c"
 BUSY = "import time\nwhile True: sum(range(1000))"
@@ -52,13 +55,13 @@ class Trace:
 
 @pytest.fixture
 def start_gpus() -> Iterator[Callable[..., Trace]]:
-    """Starts a sampling thread for each card of a fake NVML, at 50 Hz."""
+    """Starts a sampling thread for each card of a fake NVML, at 50 Hz, by default with its energy in every sample."""
     stop, threads = threading.Event(), []
 
-    def start(*gpus: FakeGpu) -> Trace:
+    def start(*gpus: FakeGpu, energy_period_s: float = 0.0) -> Trace:
         trace = Trace()
         for gpu in gpus:
-            arguments = (FakeNvml(*gpus), gpu.uuid, 0.02, trace.rows.append, stop)
+            arguments = (FakeNvml(*gpus), gpu.uuid, 0.02, energy_period_s, trace.rows.append, stop)
             threads.append(threading.Thread(target=sample_gpu, args=arguments))
             threads[-1].start()
         return trace
@@ -172,6 +175,28 @@ def test_a_slow_first_query_delays_no_other_device_and_is_recorded(start_gpus: C
     first, second, third = trace.of(TWO)[:3]
     assert second["t_s"] >= first["t_s"] + 1.0
     assert third["t_s"] - second["t_s"] > 0.01  # no burst to catch up
+
+
+def test_the_energy_counter_is_read_seldom_and_in_the_first_sample(start_gpus: Callable[..., Trace]) -> None:
+    """It keeps the processor busy for milliseconds, so it must not be asked at the pace of the others."""
+    gpu = FakeGpu(ONE)
+    trace = start_gpus(gpu, energy_period_s=0.2)
+    await_(lambda: len([row for row in trace.of(ONE) if "energy_j" in row]) >= 4)
+    rows = list(trace.of(ONE))
+    with_energy = [row["t_s"] for row in rows if "energy_j" in row]
+    assert "energy_j" in rows[0]
+    assert all(set(row) >= set(FIELDS) - {"energy_j"} for row in rows)
+    gaps = [after - before for before, after in pairwise(with_energy)]
+    assert min(gaps) > 0.15  # late by less than half a sample
+    assert trace.missing(ONE) == {}
+
+
+def test_an_energy_counter_that_is_not_there_is_asked_for_once(start_gpus: Callable[..., Trace]) -> None:
+    gpu = FakeGpu(ONE, answers={"nvmlDeviceGetTotalEnergyConsumption": not_supported})
+    trace = start_gpus(gpu, energy_period_s=0.05)
+    await_(lambda: len(trace.of(ONE)) >= 10)
+    assert trace.missing(ONE) == {"energy_j": "Not Supported"}
+    assert gpu.queries.count("nvmlDeviceGetTotalEnergyConsumption") == 1
 
 
 # Links of GPUs and processes on them
@@ -344,6 +369,31 @@ time.sleep(60)
     finally:
         os.kill(child, signal.SIGKILL)
     await_(lambda: "single" not in {row["instance"] for row in trees.read()})
+
+
+def test_what_a_process_used_is_what_the_kernel_counts(spawn: Callable[[str], "subprocess.Popen[str]"]) -> None:
+    busy = spawn(BUSY)
+    time.sleep(0.3)
+    usage, info, known = read_usage(busy.pid), read_process(busy.pid), psutil.Process(busy.pid)
+    times = known.cpu_times()
+    assert usage is not None and info is not None
+    assert usage.started == info.started
+    assert 0 < usage.cpu_s <= times.user + times.system + 0.011  # read a moment earlier, in steps of 10 ms
+    assert usage.mem_bytes == pytest.approx(known.memory_info().rss, rel=0.2)
+    busy.kill()
+    busy.wait()
+    assert read_usage(busy.pid) is None
+
+
+def test_a_number_that_another_process_has_got_since_is_no_member(
+    spawn: Callable[[str], "subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = ProcessTrees()
+    trees.watch(spawn(BUSY).pid, "single", "single")
+    trees.refresh()
+    assert [row["instance"] for row in trees.read()] == ["single"]
+    monkeypatch.setattr(host_readings, "read_usage", lambda pid: ProcessUsage(1, 1e6, 1 << 40))
+    assert trees.read() == []
 
 
 def test_commands_are_obeyed_between_samples() -> None:

@@ -15,7 +15,7 @@ from pdkv.analysing.device_energy import counted_energy, covers, integrated_ener
 from pdkv.analysing.duty_cycle import DutyCycle, imbalance, join_duty_cycles, measure_duty_cycle
 from pdkv.analysing.sampling import HARDWARE, counter_resolution, sampler_resolution, update_period
 
-# An energy counter moves in steps: over so many of them the error of both ends stays below 5%.
+# What tells the ends of a window, power or else the energy counter, moves in steps: so many must fit into it.
 MIN_ENERGY_STEPS = 20
 
 
@@ -111,16 +111,16 @@ def _describe(samples: pd.DataFrame, span: Mapping[str, Any], resolution_s: floa
 
 
 def _energy(samples: pd.DataFrame, span: Mapping[str, Any]) -> tuple[float | None, str | None]:
-    """(joules, ``counter`` or ``power``); nothing where the span is too short for the steps of what there is."""
-    ways = (("counter", "energy_j", counted_energy), ("power", "power_w", integrated_energy))
-    for source, column, measure in ways:
-        used = measure(samples, span)
-        if used is not None:
-            times, values = known_values(samples, column)
-            step_s = update_period(times, values) or 0.0
-            fine = span["end_s"] - span["start_s"] >= MIN_ENERGY_STEPS * step_s
-            return (used, source) if fine else (None, None)
-    return None, None
+    """(joules, ``counter`` or ``power``); nothing where the span is too short for the steps of what tells its ends."""
+    counted = counted_energy(samples, span)
+    used = counted if counted is not None else integrated_energy(samples, span)
+    times, values = known_values(samples, "power_w")
+    if not covers(times, span):
+        times, values = known_values(samples, "energy_j")
+    step_s = update_period(times, values) or 0.0
+    if used is None or span["end_s"] - span["start_s"] < MIN_ENERGY_STEPS * step_s:
+        return None, None
+    return used, "power" if counted is None else "counter"
 
 
 def _device_json(each: _Activity, length_s: float) -> dict[str, Any]:

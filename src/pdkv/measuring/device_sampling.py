@@ -55,13 +55,16 @@ class SampleFile:
             self._file.flush()
 
 
-def sample_gpu(nvml: Any, uuid: str, period_s: float, write: Write, stop: threading.Event) -> None:
+def sample_gpu(
+    nvml: Any, uuid: str, period_s: float, energy_period_s: float, write: Write, stop: threading.Event
+) -> None:
     """Write a sample of the GPU every ``period_s`` until ``stop``, or until the device is lost.
 
+    The first sample, and then one every ``energy_period_s``, holds the energy counter too: it is dear to read.
     ``t_s`` is when the query began, ``late_s`` how long after it was due, ``took_s`` how long it took. A lost device
     gives one last row without values.
     """
-    from pdkv.measuring.gpu_readings import FIELDS, GpuLostError, GpuReader
+    from pdkv.measuring.gpu_readings import CHEAP_QUERIES, FIELDS, GpuLostError, GpuReader
 
     sample = {"source": "nvml", "device": uuid, "kind": "gpu"}
     try:
@@ -73,10 +76,14 @@ def sample_gpu(nvml: Any, uuid: str, period_s: float, write: Write, stop: thread
     reader = GpuReader(nvml, uuid)
     tell = _Missing(uuid, write)
     lost = False
+    energy_due_s = 0.0
     for tick in ticks(period_s, stop):
         values: dict[str, float | int] = {}
+        with_energy = tick.t_s >= energy_due_s - period_s / 2
+        if with_energy:
+            energy_due_s = max(energy_due_s, tick.t_s) + energy_period_s
         try:
-            values = reader.read()
+            values = reader.read(None if with_energy else CHEAP_QUERIES)
         except GpuLostError:
             lost = True
         took_s = time.monotonic() - tick.t_s
@@ -217,7 +224,7 @@ def main(arguments: list[str] | None = None) -> None:
         for uuid in options.gpu:
             import pynvml  # only here: loading it takes as long as all the rest
 
-            often = (pynvml, uuid, options.gpu_period_s, samples.write, stop)
+            often = (pynvml, uuid, options.gpu_period_s, options.energy_period_s, samples.write, stop)
             seldom = (pynvml, uuid, options.link_period_s, samples.write, stop, trees.owner_of)
             threading.Thread(target=sample_gpu, args=often, daemon=True).start()
             threading.Thread(target=watch_gpu, args=seldom, daemon=True).start()
@@ -241,6 +248,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--core", action="append", type=int, default=[], help="number, once for each core")
     parser.add_argument("--run-on", action="append", type=int, default=[], help="cores that the sampler may use")
     parser.add_argument("--gpu-period-s", type=float, required=True)
+    parser.add_argument("--energy-period-s", type=float, required=True)
     parser.add_argument("--link-period-s", type=float, required=True)
     parser.add_argument("--cpu-period-s", type=float, required=True)
     return parser.parse_args(arguments)

@@ -19,6 +19,7 @@ from pdkv.artifacts import write_parquet
 from pdkv.measuring import device_sampling
 
 GPU_PERIOD_S = 0.05
+ENERGY_PERIOD_S = 1.0
 LINK_PERIOD_S = 1.0
 CPU_PERIOD_S = 0.1
 READY_WITHIN_S = 5.0
@@ -146,6 +147,7 @@ def start_sampler(
     cores: Sequence[int] = (),
     run_on: Sequence[int] = (),
     gpu_period_s: float = GPU_PERIOD_S,
+    energy_period_s: float = ENERGY_PERIOD_S,
     link_period_s: float = LINK_PERIOD_S,
     cpu_period_s: float = CPU_PERIOD_S,
 ) -> DeviceSampler:
@@ -159,8 +161,8 @@ def start_sampler(
     handle, name = tempfile.mkstemp(dir=folder, prefix=".samples.", suffix=".tmp")
     os.close(handle)
     command = [sys.executable, "-m", device_sampling.__name__, name]
-    command += [f"--gpu-period-s={gpu_period_s}", f"--link-period-s={link_period_s}"]
-    command += [f"--cpu-period-s={cpu_period_s}"]
+    command += [f"--gpu-period-s={gpu_period_s}", f"--energy-period-s={energy_period_s}"]
+    command += [f"--link-period-s={link_period_s}", f"--cpu-period-s={cpu_period_s}"]
     command += [f"--gpu={uuid}" for uuid in gpus]
     command += [f"--core={core}" for core in cores] + [f"--run-on={core}" for core in run_on]
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the sampler, closed by discard()

@@ -1,4 +1,4 @@
-"""One reading of the host through psutil: how busy each core is, and what each of our process trees uses.
+"""One reading of the host: how busy each core is, and what each of our process trees uses.
 
 Both come from counters that the kernel keeps in steps of 10 ms, so a single sample at 10 Hz is good to about 0.1;
 nothing is lost between samples, and means over a second or more are good to 0.01.
@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from pdkv.measuring.process_tree import ProcessInfo, all_processes
+from pdkv.measuring.process_tree import ProcessInfo, all_processes, read_usage
 
 # Looking for new processes walks over all of them: at most once a second, and never more than this share of the time.
 SCAN_EVERY_S = 1.0
@@ -27,6 +27,7 @@ class CoreReader:
 
     def __init__(self, cores: Collection[int]) -> None:
         self._cores = set(cores)
+        self._online: list[int] = []
         self._before = self._read_counters()
 
     def read(self) -> list[Row]:
@@ -44,8 +45,10 @@ class CoreReader:
     def _read_counters(self) -> dict[int, tuple[float, float]]:
         """(busy, total) seconds of each core. Time stolen by the hypervisor is neither idle nor used by this host."""
         times = psutil.cpu_times(percpu=True)
+        if len(times) != len(self._online):  # hardly ever, and looking costs as much as all the rest
+            self._online = _online_cores(len(times))
         counters = {}
-        for core, each in zip(_online_cores(len(times)), times, strict=True):
+        for core, each in zip(self._online, times, strict=True):
             if core in self._cores:
                 busy = each.user + each.nice + each.system + each.irq + each.softirq
                 counters[core] = (busy, busy + each.idle + each.iowait + each.steal)
@@ -54,7 +57,6 @@ class CoreReader:
 
 @dataclass
 class _Member:
-    process: psutil.Process
     started: int
     root: int
     cpu_s: float
@@ -112,14 +114,13 @@ class ProcessTrees:
         used: dict[int, float] = {}
         memory: dict[int, int] = {}
         for pid, member in list(self._members.items()):
-            try:
-                cpu_s, rss = _cpu_seconds(member.process), member.process.memory_info().rss
-            except psutil.Error:
+            now = read_usage(pid)
+            if now is None or now.started != member.started:
                 del self._members[pid]
                 continue
-            used[member.root] = used.get(member.root, 0.0) + max(0.0, cpu_s - member.cpu_s)
-            memory[member.root] = memory.get(member.root, 0) + rss
-            member.cpu_s = cpu_s
+            used[member.root] = used.get(member.root, 0.0) + max(0.0, now.cpu_s - member.cpu_s)
+            memory[member.root] = memory.get(member.root, 0) + now.mem_bytes
+            member.cpu_s = now.cpu_s
         return used, memory
 
     def _find_members(self) -> None:
@@ -134,9 +135,9 @@ class ProcessTrees:
                 if root is not None and order[root] > order[member.root]:
                     member.root = root
             elif root is not None:
-                with suppress(psutil.Error):
-                    process = psutil.Process(pid)
-                    self._members[pid] = _Member(process, info.started, root, _cpu_seconds(process))
+                usage = read_usage(pid)
+                if usage is not None and usage.started == info.started:
+                    self._members[pid] = _Member(info.started, root, usage.cpu_s)
 
     def _nearest_root(self, pid: int, processes: dict[int, ProcessInfo]) -> int | None:
         while pid not in self._roots:
@@ -144,11 +145,6 @@ class ProcessTrees:
                 return None
             pid = processes[pid].parent
         return pid
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def _online_cores(count: int) -> list[int]:
