@@ -11,12 +11,15 @@ from pathlib import Path
 ENVS = Path(__file__).parent
 HEADERS = {
     "pipeline": "The pipeline's own packages, from the dependencies in pyproject.toml.",
+    "kubernetes": "The pipeline's packages with what profiles/kubernetes needs. Whole, and for the Dockerfile.",
     "dev": "What `make test` needs beside the pipeline, from dev.in.",
     "vllm-cpu": "The engine for CPUs, from vllm-cpu.in and its overrides. Whole but for torch.txt: for --no-deps.",
     "vllm-cuda": "The engine for NVIDIA GPUs (CUDA 13), from vllm-cuda.in. Whole: for --no-deps.",
 }
 ARGUMENTS = {
     "pipeline": ["pyproject.toml"],
+    # Of its own, since botocore wants an older python-dateutil than the newest, which the pipeline has.
+    "kubernetes": ["pyproject.toml", "--extra", "kubernetes"],
     "dev": ["envs/dev.in", "--constraint", "envs/pipeline.txt"],
     "vllm-cpu": ["envs/vllm-cpu.in", "--overrides", "envs/vllm-cpu-overrides.in"],
     "vllm-cuda": ["envs/vllm-cuda.in"],

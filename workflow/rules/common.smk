@@ -179,7 +179,7 @@ def mode_figures(workload):
 
 def described_figure(path, kind, labels):
     return report(
-        f"reports/figures{{edition}}/{path}",
+        local(f"reports/figures{{edition}}/{path}"),
         category="Figures",
         caption=f"../report/{kind}.rst",
         labels={"figure": kind, **labels},
@@ -188,12 +188,13 @@ def described_figure(path, kind, labels):
 
 def claims_file():
     """The file of claims as an input, where the study names one."""
-    return [study.report.claims] if study.report.claims else []
+    return [local(study.report.claims)] if study.report.claims else []
 
 
+# Results may live in object storage (profiles/kubernetes), reports are where Snakemake runs.
 def reports(pattern):
     """The files of all editions of the report."""
-    return expand(pattern, edition=languages)
+    return [local(path) for path in expand(pattern, edition=languages)]
 
 
 def other_editions(pattern):
@@ -201,7 +202,7 @@ def other_editions(pattern):
 
     def files(wildcards):
         return [
-            pattern.format(edition=suffix)
+            local(pattern.format(edition=suffix))
             for suffix in languages
             if suffix != wildcards.edition == ""
         ]
@@ -221,6 +222,7 @@ def report_settings(wildcards):
         "language": language_of(wildcards),
         "baseline": baseline,
         "config": str(study.source),
+        "overrides": workflow.config_settings.config,
         "claims": study.report.claims,
         "margin": study.report.margin,
         "cost": study.cost.model_dump() if study.cost else None,

@@ -91,12 +91,12 @@ rule trace_devices:
 rule summarize_cell:
     input:
         launches(f"{TRIAL}/plan.json"),
-        launches(f"{TRIAL}/stages.json"),
         launches(f"{TRIAL}/launch.json"),
         launches(f"{TRIAL}/warmup.json"),
         launches(f"{TRIAL}/requests.parquet"),
         launches(f"{TRIAL}/metrics.json"),
         launches(f"{TRIAL}/trace.json"),
+        stages=launches(f"{TRIAL}/stages.json"),
     output:
         f"{CELL}/cell.json",
     log:
@@ -105,7 +105,9 @@ rule summarize_cell:
         "../../envs/pipeline.yaml"
     params:
         source=digest("cell_summary"),
-        trials=launches(f"{CELL}/r{{repeat}}"),
+        trials=lambda wildcards, input: [
+            str(Path(path).parent) for path in input.stages
+        ],
         slo=service_levels(),
     shell:
         "pdkv summarize-cell {output:q} --trials {params.trials:q} --slo={params.slo:q} 2> {log:q}"

@@ -19,7 +19,7 @@ rule draw_figures:
     output:
         figures(),
     log:
-        "reports/logs/draw_figures{edition}.log",
+        local("reports/logs/draw_figures{edition}.log"),
     conda:
         "../../envs/pipeline.yaml"
     params:
@@ -41,12 +41,12 @@ rule write_markdown:
         claims=claims_file(),
     output:
         report(
-            "reports/summary{edition}.md",
+            local("reports/summary{edition}.md"),
             category="Report",
             caption="../report/markdown.rst",
         ),
     log:
-        "reports/logs/write_markdown{edition}.log",
+        local("reports/logs/write_markdown{edition}.log"),
     conda:
         "../../envs/pipeline.yaml"
     params:
@@ -66,16 +66,16 @@ rule write_pdf:
         figures=figures(),
         claims=claims_file(),
         # Not read: asking for the PDF brings the Markdown, the summary and the other languages too.
-        markdown="reports/summary{edition}.md",
+        markdown=local("reports/summary{edition}.md"),
         others=other_editions("reports/summary{edition}.pdf"),
     output:
         report(
-            "reports/summary{edition}.pdf",
+            local("reports/summary{edition}.pdf"),
             category="Report",
             caption="../report/pdf.rst",
         ),
     log:
-        "reports/logs/write_pdf{edition}.log",
+        local("reports/logs/write_pdf{edition}.log"),
     conda:
         "../../envs/pipeline.yaml"
     params:
