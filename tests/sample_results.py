@@ -77,6 +77,7 @@ class Sample:
     outputs: int = 16
     excerpt: str = EXCERPT
     extra: dict[str, Any] = field(default_factory=dict)
+    ttft_limit_ms: float | None = None  # the study's only service level
 
     @property
     def cells(self) -> list[tuple[str, str]]:
@@ -128,6 +129,9 @@ def _write_cell(results: Path, sample: Sample, mode: str, dtype: str, rng: np.ra
         else [_point(sample, index, per_launch, state, trials) for index in range(len(sample.concurrencies))],
         "memory": _memory(sample, mode, dtype),
         "environment": _environment(sample, mode),
+        "slo": {"ttft_ms": sample.ttft_limit_ms, "tpot_ms": None, "e2el_ms": None, "target_share": 0.9}
+        if sample.ttft_limit_ms
+        else None,
         "config": _config(sample, mode, dtype),
         "checks": [],
     }
@@ -236,6 +240,16 @@ def _rates(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _service(rows: list[dict[str, Any]], request_throughput: float, limit_ms: float | None) -> dict[str, Any]:
+    if limit_ms is None:
+        return {}
+    met = sum(row["ttft_s"] <= limit_ms / 1e3 for row in rows)
+    return {
+        "goodput": {"unit": "req/s", "n": len(rows), "value": request_throughput * met / len(rows)},
+        "slo_share": {"unit": "share", "n": len(rows), "met": met, "value": met / len(rows)},
+    }
+
+
 def _memory(sample: Sample, mode: str, dtype: str) -> dict[str, Any] | None:
     """The plan's estimate: an 8B-shaped model on GPUs."""
     if not sample.gpu:
@@ -262,9 +276,15 @@ def _point(
         for name in rates[0]
     }
     own = [
-        {**_latencies(rows), **_rates(rows), **energy_metrics(trial["trace"], index)}
+        {
+            **_latencies(rows),
+            **_rates(rows),
+            **energy_metrics(trial["trace"], index),
+            **_service(rows, _rates(rows)["request_throughput"]["value"], sample.ttft_limit_ms),
+        }
         for rows, trial in zip(launches, trials, strict=True)
     ]
+    served = _service(pooled, mean_rates["request_throughput"]["value"], sample.ttft_limit_ms)
     return {
         "point": index,
         "arrival": "closed",
@@ -274,7 +294,7 @@ def _point(
         "repeats": list(range(1, len(launches) + 1)),
         "excluded": [],
         "state": state,
-        "metrics": {**_latencies(pooled), **mean_rates, **pool_energy_metrics(own)},
+        "metrics": {**_latencies(pooled), **mean_rates, **pool_energy_metrics(own), **served},
         "per_launch": own,
         "requests": {
             "sent": len(pooled) + 2,

@@ -1,6 +1,6 @@
 """Findings and recommendations in words: nothing is said that a verdict does not carry, and every verdict is said."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from sample_results import Sample, write_sample
 
-from pdkv.analysing.objective_places import Outcome, PlacedCell, outcomes_of
+from pdkv.analysing.objective_places import PlacedCell, outcomes_of
 from pdkv.analysing.objectives import rank_objectives
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
-from pdkv.reporting.report_blocks import Bullets, Report, Table
+from pdkv.reporting.report_blocks import Bullets, Paragraph, Report, Table
 from pdkv.reporting.report_effects import TOLD
+from pdkv.reporting.report_interactions import describe_interactions, tell_interactions
 from pdkv.reporting.report_metrics import NUMBERS, tell_findings
 from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
-from pdkv.reporting.report_pairs import tell_interactions, tell_pairs
+from pdkv.reporting.report_pairs import tell_pairs
 from pdkv.reporting.report_recommendations import describe_conclusion, say_what_is_recommended
 from pdkv.reporting.wording import Wording
 
@@ -156,21 +157,44 @@ class TestPairs:
         against_replicas = effect("1p1d", base=("2x", "fp16"), factor="hardware", **LOWER)
         (unequal,) = self.told(against_one)
         assert unequal == (
-            "1p1d/fp16 against default/fp16 (2 GPUs against 1 GPU): "
-            "higher in mean TTFT (+10.0% [+5.0, +15.0] at c = 2)."
+            "1p1d/fp16 against default/fp16 (2 GPUs against 1 GPU) at c = 2: higher in mean TTFT (+10.0%)."
         )
         (fair,) = self.told(against_replicas, factor="hardware")
-        assert fair.startswith("1p1d/fp16 against 2x/fp16 (2 GPUs each): lower in mean TTFT (−10.0%")
+        assert fair.startswith("1p1d/fp16 against 2x/fp16 (2 GPUs each) at c = 2: lower in mean TTFT (−10.0%)")
 
-    def test_open_numbers_stand_after_the_decided_ones(self) -> None:
-        rows = effect("1p1d", factor="mode"), effect("1p1d", factor="mode", metric="tpot", **OPEN)
+    def test_each_load_has_its_sentence_unless_the_same_was_decided(self) -> None:
+        there = {"factor": "mode", "concurrency": "64"}
+        stronger = effect("1p1d", **there, ratio="1.3", ci_low="1.2", ci_high="1.4")
+        (alike,) = self.told(effect("1p1d", factor="mode"), stronger)
+        assert "at every load: higher in mean TTFT (+10.0% to +30.0%)." in alike
+        turned = self.told(effect("1p1d", factor="mode"), effect("1p1d", **there, **LOWER))
+        assert ["at c = 2: higher" in turned[0], "at c = 64: lower" in turned[1]] == [True, True]
+
+    def test_no_sentence_is_longer_than_a_breath_where_everything_was_decided(self) -> None:
+        kinds: list[dict[str, Any]] = [LOWER, {}, LOWER, LOWER, SAME, {}, {}]
+        rows = [
+            effect("1p1d", factor="mode", metric=metric, concurrency=load, **{**kind, "stat": stat})
+            for load in ("2", "64")
+            for (metric, stat), kind in zip(TOLD, kinds, strict=True)
+        ]
         (said,) = self.told(*rows)
-        assert said.endswith("; cannot be told in mean TPOT (c = 2): about 4 more repeats would likely decide.")
+        assert max(len(sentence.split()) for sentence in said.split(". ")) <= 45
+        assert all(number in said for number in ("mean TPOT", "p99 TTFT", "output throughput per GPU or core"))
 
-    def test_one_launch_is_an_observation(self) -> None:
-        (said,) = self.told(effect("1p1d", factor="mode", **ONE_LAUNCH))
-        assert "observed in too few launches for a verdict: mean TTFT (+10.0% at c = 2)" in said
-        assert not [word for word in VERDICT_WORDS if word in said]
+    def test_what_stays_open_is_left_to_the_table_with_what_would_decide_it(self) -> None:
+        rows = effect("1p1d", factor="mode"), effect("1p1d", factor="mode", metric="tpot", **OPEN)
+        decided, still_open = self.told(*rows)
+        assert "TPOT" not in decided
+        assert still_open == "Where the table says cannot tell, about 4 more repeats would likely decide."
+
+    def test_one_launch_has_no_sentence_for_any_pair(self) -> None:
+        said = self.told(effect("1p1d", factor="mode", **ONE_LAUNCH), effect("chunked", factor="mode", **ONE_LAUNCH))
+        assert said == ("Too few launches for a verdict: the table shows what was observed.",)
+
+    def test_beside_decided_pairs_those_with_too_few_launches_are_only_named(self) -> None:
+        decided, few = self.told(effect("chunked", factor="mode"), effect("1p1d", factor="mode", **ONE_LAUNCH))
+        assert "1p1d" not in decided
+        assert few == "Observed in too few launches for a verdict, see the table: 1p1d/fp16."
 
     def test_the_same_configuration_has_no_effect(self) -> None:
         (said,) = self.told(effect("chunked", factor="mode", note="same resolved configuration"))
@@ -192,9 +216,19 @@ class TestPairs:
         row = effect("1p1d", "fp8", factor="interaction")
         (said,) = tell_interactions(StudyResults(cells, [row]), TOLD, 0.02, SAY)
         assert said == (
-            "From fp16 to fp8 in 1p1d (suspect), over the same step in default: "
-            "higher in mean TTFT (+10.0% [+5.0, +15.0] at c = 2)."
+            "From fp16 to fp8 in 1p1d (suspect), over the same step in default, at c = 2: higher in mean TTFT (+10.0%)."
         )
+
+    def test_interactions_have_a_table_with_interval_verdict_and_doubt(self) -> None:
+        cells = [cell("default"), cell("default", "fp8", state="suspect"), cell("1p1d"), cell("1p1d", "fp8")]
+        for launches in ({}, ONE_LAUNCH):
+            row = effect("1p1d", "fp8", factor="interaction", **launches)
+            blocks = describe_interactions(StudyResults(cells, [row]), TOLD, 0.02, SAY)
+            table = next(block for block in blocks if isinstance(block, Table))
+            (shown,) = table.rows
+            assert [value.text for value in shown[:5]] == ["c = 2", "1p1d", "default", "fp16 to fp8", "+10.0%"]
+            assert shown[4].under == ("" if launches else "[+5.0, +15.0]\nhigher")
+            assert shown[4].mark == "†" and any(note.startswith("†") for note in table.notes)
 
 
 # ---- recommendations -----------------------------------------------------------------------------------------------
@@ -214,90 +248,165 @@ SHOWN = {"against_mode": "b", "against_dtype": "fp16", "ratio": "0.8", "ci_low":
 RESULTS = StudyResults([cell(mode) for mode in ("a", "b", "c")], [])
 
 
-def bullets(outcomes: Iterable[Outcome]) -> list[str]:
-    (section,) = describe_conclusion(RESULTS, list(outcomes), 0.02, SAY)
-    return [text for block in section.blocks if isinstance(block, Bullets) for text in block.items]
+def conclude(*cells: PlacedCell) -> tuple[list[str], Table]:
+    """Sentences of the conclusion, what it says of cells in no race too, and its table; the reading left out."""
+    (section,) = describe_conclusion(RESULTS, outcomes_of(cells), 0.02, SAY)
+    said = []
+    for block in section.blocks:
+        if isinstance(block, Bullets):
+            said += block.items
+        elif isinstance(block, Paragraph) and not block.text.startswith(("All pairs", "Set against")):
+            said.append(block.text)
+    table = next((block for block in section.blocks if isinstance(block, Table)), Table("", (), ()))
+    return [text for text in said if not text.startswith("Not measured")], table
 
 
-def conclude(*cells: PlacedCell) -> list[str]:
-    return bullets(outcomes_of(cells))
+def shown(table: Table) -> list[list[str]]:
+    """The rows without objective, load and hardware; what stands below a value after a slash."""
+    texts = []
+    for row in table.rows:
+        texts.append([value.text + value.mark + (f" / {value.under}" if value.under else "") for value in row[3:]])
+    return texts
 
 
 class TestRecommendation:
     def test_the_best_is_named_with_its_lead_over_the_nearest_rival(self) -> None:
-        said = conclude(placed("a", "best", **SHOWN), placed("b", "worse"))
-        assert said[0] == (
+        said, table = conclude(placed("a", "best", **SHOWN), placed("b", "worse", value="125"))
+        assert said == [
             "First token (mean TTFT): with 1 GPU at c = 2, a/fp16 is best "
             "(−20.0% [−30.0, −10.0] against b/fp16, its nearest rival)."
-        )
-        assert not any("Open" in text for text in said)
+        ]
+        assert shown(table) == [["a/fp16", "100 ms", "b/fp16 / 125 ms", "−20.0% / [−30.0, −10.0]", "–"]]
+        assert table.rows[0][3].best
 
     def test_equals_are_named_together_and_how_many_are_worse(self) -> None:
-        cells = [placed("a", "equally good"), placed("b", "equally good"), placed("c", "worse")]
-        assert conclude(*cells)[0].endswith("a/fp16 and b/fp16 are equally good, within ±2%; 1 other is shown worse.")
+        cells = [placed("a", "equally good"), placed("b", "equally good", value="99"), placed("c", "worse")]
+        said, table = conclude(*cells)
+        assert said[0].endswith("a/fp16 and b/fp16 are equally good, within ±2% (1 other is shown worse).")
+        assert shown(table)[0][:2] == ["b/fp16, a/fp16 / shown worse: c/fp16", "99.0 ms"]  # the value's cell goes first
 
-    def test_an_open_race_names_no_best_and_says_what_would_decide(self) -> None:
-        cells = [placed("a", "cannot tell", more_repeats="4"), placed("b", "cannot tell", more_repeats="9")]
-        said = conclude(*cells)
-        assert (
-            "it cannot be told which of a/fp16 and b/fp16 is best (about 9 more repeats would likely decide)" in said[0]
+    def test_only_the_table_tells_of_a_race_in_which_nothing_was_decided(self) -> None:
+        races = [placed("a", "best", **SHOWN), placed("b", "worse")]
+        later = {"concurrency": "64", "more_repeats": "9"}
+        lead = {"against_mode": "a", "against_dtype": "fp16", "ratio": "0.98", "ci_low": "0.9", "ci_high": "1.1"}
+        said, table = conclude(
+            *races, placed("a", "cannot tell", **later), placed("b", "cannot tell", value="98", **later, **lead)
         )
-        assert "Open, in part or as a whole: First token (mean TTFT)." in said
-        assert not any("is best (−" in text for text in said)
+        assert [text for text in said if "c = 64" in text] == []
+        assert said[1] == "Open, in part or as a whole: First token (mean TTFT)."
+        between = "cannot tell between b/fp16, a/fp16"
+        assert shown(table)[1] == [between, "98.0 ms", "a/fp16 / 100 ms", "−2.0% / [−10.0, +10.0]", "9"]
+        assert not table.rows[1][3].best
 
-    def test_too_few_launches_recommend_nothing(self) -> None:
-        said = conclude(
+    def test_an_open_race_that_put_some_aside_is_told(self) -> None:
+        cells = [placed("a", "cannot tell", more_repeats="4"), placed("b", "cannot tell"), placed("c", "worse")]
+        said, _ = conclude(*cells)
+        assert said[0].endswith(
+            "a/fp16 and b/fp16 may be the best, which of them cannot be told (1 other is shown worse)."
+        )
+        assert not any("is best" in text for text in said)
+
+    def test_too_few_launches_are_one_sentence_with_what_is_needed_and_the_table(self) -> None:
+        said, table = conclude(
             placed("a", "not decided", more_repeats="2", launches="1"),
             placed("b", "not decided", more_repeats="2", value="150"),
+            placed("a", "not decided", more_repeats="4", objective="tail", stat="p99"),
+            placed("b", "not decided", more_repeats="4", objective="tail", stat="p99", value="150"),
         )
-        assert (
-            "no recommendation, only what was observed: from 100 ms (a/fp16) to 150 ms (b/fp16) "
-            "(2 more launches would allow a verdict)"
-        ) in said[0]
-        assert not [word for word in VERDICT_WORDS if word in said[0]]
+        assert said == [
+            "Nothing can be recommended yet, for there are too few launches for a verdict: 2 more launches of each "
+            "cell (repeats, in the config file) would allow verdicts, 4 more those on a p99."
+        ]
+        assert shown(table)[0] == ["observed best: a/fp16", "100 ms", "b/fp16 / 150 ms", "−33.3%", "2"]
+        assert not any(value.best for line in table.rows for value in line)
+        assert not [word for word in VERDICT_WORDS for text in (*said, *shown(table)[0]) if word in text]
 
-    def test_values_too_few_for_a_p99_say_so(self) -> None:
+    def test_one_launch_more_is_said_as_one(self) -> None:
+        few = [placed(name, "not decided", more_repeats="1", launches="2") for name in "ab"]
+        assert ": 1 more launch of each cell" in conclude(*few)[0][0]
+
+    def test_launches_that_decided_nothing_anywhere_are_one_sentence_too(self) -> None:
+        said, _ = conclude(placed("a", "cannot tell", more_repeats="4"), placed("b", "cannot tell", more_repeats="4"))
+        assert said == [
+            "Nothing can be recommended: no cell is shown to be worse than another one "
+            "(about 4 more repeats would likely decide)."
+        ]
+
+    def test_values_too_few_for_a_p99_say_so_below_the_table(self) -> None:
         note = "40 values in a launch cannot carry a p99"
-        said = conclude(placed("a", "not decided", note=note), placed("b", "not decided", note=note))
-        assert f"100 ms in each cell ({note})" in said[0]
+        said, table = conclude(*[placed(name, "not decided", note=note) for name in "ab"])
+        assert said[0].startswith("Nothing can be recommended: no two cells could be tested")
+        assert shown(table) == [["observed best: a/fp16, b/fp16", "100 ms", "–", "–", "–*"]]  # a tie has no best
+        assert f"* it is not launches that are missing: {note}." in table.notes
+
+    def test_an_observed_lead_over_the_same_configuration_is_called_noise(self) -> None:
+        twins = StudyResults([cell("a", identity="x"), cell("b", identity="x")], [])
+        outcomes = outcomes_of([placed("a", "not decided", more_repeats="2"), placed("b", "not decided", value="110")])
+        (section,) = describe_conclusion(twins, outcomes, 0.02, SAY)
+        table = next(block for block in section.blocks if isinstance(block, Table))
+        assert shown(table)[0][3] == "−9.1%≈"
+        assert any(note.startswith("≈") for note in table.notes)
+
+    def test_more_is_better_where_it_is(self) -> None:
+        per_gpu = {"objective": "throughput", "metric": "output_throughput_per_device", "stat": "value"}
+        few = {"unit": "tok/s/GPU", "more_repeats": "2", **per_gpu}
+        _, table = conclude(placed("a", "not decided", **few), placed("b", "not decided", value="150", **few))
+        assert shown(table)[0][:3] == ["observed best: b/fp16", "150 tok/s/GPU", "a/fp16 / 100 tok/s/GPU"]
 
     def test_amounts_of_hardware_are_told_apart(self) -> None:
         pd = {"hardware": "2 GPU", "race": "2"}
-        said = conclude(
+        lead = {**SHOWN, "against_mode": "d"}
+        said, _ = conclude(
             placed("a", "best", **SHOWN), placed("b", "worse"),
-            placed("c", "best", **pd, **SHOWN), placed("d", "worse", **pd),
+            placed("c", "best", **pd, **lead), placed("d", "worse", **pd),
         )  # fmt: skip
         assert "with 1 GPU at c = 2, a/fp16 is best" in said[0]
-        assert "; with 2 GPUs at c = 2, c/fp16 is best" in said[0]
+        assert "with 2 GPUs at c = 2, c/fp16 is best" in said[1]
 
-    def test_load_levels_with_the_same_outcome_are_told_together(self) -> None:
-        later = {"concurrency": "64", "more_repeats": "9"}
-        said = conclude(
-            placed("a", "cannot tell", more_repeats="4"), placed("b", "cannot tell", more_repeats="4"),
-            placed("a", "cannot tell", **later), placed("b", "cannot tell", **later),
+    def test_load_levels_with_the_same_outcome_are_told_together_and_no_interval_is_narrowed(self) -> None:
+        stronger = {**SHOWN, "ratio": "0.6", "ci_low": "0.5", "ci_high": "0.65"}
+        said, table = conclude(
+            placed("a", "best", **SHOWN), placed("b", "worse"),
+            placed("a", "best", concurrency="64", **stronger), placed("b", "worse", concurrency="64"),
         )  # fmt: skip
-        assert "with 1 GPU at c = 2 and c = 64, it cannot be told" in said[0]
-        assert "from 4 to 9 more repeats" in said[0]
+        assert said == [
+            "First token (mean TTFT): with 1 GPU at every load, a/fp16 is best "
+            "(−40.0% to −20.0% [−50.0, −10.0] against b/fp16, its nearest rival)."
+        ]
+        assert len(table.rows) == 2
 
     def test_suspect_cells_carry_the_word_and_the_mark(self) -> None:
-        outcomes = outcomes_of([placed("a", "best", state="suspect", **SHOWN), placed("b", "worse")])
-        (section,) = describe_conclusion(RESULTS, outcomes, 0.02, SAY)
-        assert "a/fp16 (suspect) is best" in bullets(outcomes)[0]
-        table = next(block for block in section.blocks if isinstance(block, Table))
-        assert table.rows[0][3].text == "a/fp16†"
+        said, table = conclude(placed("a", "best", state="suspect", **SHOWN), placed("b", "worse", state="suspect"))
+        assert "a/fp16 (suspect) is best" in said[0] and "against b/fp16 (suspect), its" in said[0]
+        assert shown(table)[0][0] == "a/fp16†" and shown(table)[0][2].startswith("b/fp16†")
         assert any(note.startswith("†") for note in table.notes)
 
-    def test_cells_in_no_race_stand_apart_with_their_reason(self) -> None:
-        out = {"race": "", "value": "", "unit": "ms"}
-        said = conclude(
+    def test_cells_in_no_race_stand_apart_with_their_reason_and_the_load_if_it_is_not_every_one(self) -> None:
+        note = "failed at launch: no memory"
+        said, _ = conclude(
             placed("a", "best", **SHOWN), placed("b", "worse"),
-            placed("c", "out", note="failed at launch: no memory", **out),
+            placed("c", "out", note=note, race="", value=""),
+            placed("a", "best", concurrency="64", **SHOWN), placed("b", "worse", concurrency="64"),
+            placed("c", "out", concurrency="64", note=note, race="", value=""),
         )  # fmt: skip
-        assert "c/fp16, in First token: failed at launch: no memory" in said
+        assert said[-1] == f"c/fp16, in First token: {note}"
+        said, _ = conclude(
+            placed("a", "best", **SHOWN), placed("b", "worse"),
+            placed("a", "not compared", concurrency="64", note="no other cell has a value", race=""),
+            placed("b", "out", concurrency="64", note="no value", race="", value=""),
+            placed("c", "out", concurrency="64", note="no value", race="", value=""),
+        )  # fmt: skip
+        assert said[-2:] == [
+            "a/fp16, in First token (c = 64): no other cell has a value",
+            "b/fp16 and c/fp16, in First token (c = 64): no value",
+        ]
 
     def test_what_was_not_measured_and_what_had_no_rival_is_said(self) -> None:
-        said = conclude(placed("a", "not compared", race="", note="no other cell on as much hardware has a value"))
-        assert "Not measured: Tail, Throughput, Capacity and Energy." in said
+        note = "no other cell on as much hardware has a value"
+        outcomes = outcomes_of([placed("a", "not compared", race="", note=note)])
+        (section,) = describe_conclusion(RESULTS, outcomes, 0.02, SAY)
+        said = [text for block in section.blocks if isinstance(block, Bullets) for text in block.items]
+        assert "Not measured: Tail, Throughput, Capacity and Energy." in said  # without service levels no goodput
         assert any(text.startswith("No two cells could be compared") and "First token" in text for text in said)
 
     def test_the_summary_tells_what_was_put_aside_and_names_what_is_open(self) -> None:
@@ -305,8 +414,10 @@ class TestRecommendation:
         said = say_what_is_recommended(RESULTS, outcomes_of(cells), 0.02, SAY)
         assert "1 other is shown worse" in said[0]
         assert any(text.startswith("Open") for text in said)
-        nothing = [placed("a", "not decided"), placed("b", "not decided")]
-        assert say_what_is_recommended(RESULTS, outcomes_of(nothing), 0.02, SAY) == []
+        few = [placed(name, "not decided", more_repeats="2") for name in "ab"]
+        (nothing,) = say_what_is_recommended(RESULTS, outcomes_of(few), 0.02, SAY)
+        assert nothing.startswith("Nothing can be recommended yet")
+        assert say_what_is_recommended(RESULTS, [], 0.02, SAY) == []
 
 
 # ---- the whole report ----------------------------------------------------------------------------------------------
@@ -335,7 +446,7 @@ def test_a_report_of_one_launch_uses_no_verdict_word(tmp_path: Path) -> None:
         if isinstance(block, Bullets)
         for text in block.items
     ]
-    assert any("no recommendation, only what was observed" in text for text in sentences)
+    assert any(text.startswith("Nothing can be recommended yet") for text in report.said)
     assert not [text for text in (*sentences, *report.said) for word in VERDICT_WORDS if word in text]
 
 

@@ -80,8 +80,8 @@ class TestSummary:
     def test_three_launches_give_verdicts_with_their_intervals(self, tmp_path: Path) -> None:
         report = report_of(tmp_path, replace(ALL_GOOD, launches=3))
         said = " ".join(report.said)
-        assert "First token (mean TTFT): with 2 cores at c = 2, it cannot be told which of default/fp16" in said
-        assert "2 others are shown worse" in said
+        assert "First token (mean TTFT): with 2 cores at c = 2, default/fp16, default/fp8, chunked/fp16" in said
+        assert "which of them cannot be told (2 others are shown worse)" in said
         assert "Observed" not in said
         assert not any("One launch" in text for text in report.untold)
 

@@ -26,7 +26,8 @@ NOT_IN_RESULTS = {
     "measuring": {
         "device_sampling", "devices", "environment", "event_loop", "feasibility", "gpu_use", "host_readings",
         "interruption", "lease_files",
-        "leases", "process_tree", "router", "survey", "trial_devices", "trial_folder", "url_load",
+        "leases", "leftovers", "machine_checks", "process_tree", "router", "survey", "trial_devices", "trial_folder",
+        "url_load",
     },
 }  # fmt: skip
 NOT_STORED = {

@@ -2,7 +2,8 @@
 
 ``first token`` takes the mean, not the median: each request that waits counts in it, while a median does not see a
 queue that holds up almost half of them. ``tail`` is what the slowest hundredth saw. The others are per GPU (without
-GPUs: per core) or per token, so that cells on different amounts of hardware can be set against each other.
+GPUs: per core) or per token, so that cells on different amounts of hardware can be set against each other. ``goodput``
+there is only in studies that set service levels.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,8 @@ from typing import Any
 
 from pdkv.analysing.aggregate import capacity_of
 from pdkv.analysing.compared_numbers import ByRepeat, Numbers, PointNumbers
-from pdkv.analysing.hardware_units import KV_PER_DEVICE, PER_DEVICE, hardware_units
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, PER_DEVICE, hardware_units
+from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.token_energy import ENERGY as ENERGY_PER_TOKEN
 
 _RAN = ("valid", "suspect")
@@ -37,6 +39,7 @@ GOALS = (
     Goal("tail", "itl", "p99", higher=False, equal_hardware=True),
     Goal("tail", "e2el", "p99", higher=False, equal_hardware=True),
     Goal("throughput", PER_DEVICE, "value", higher=True, equal_hardware=False),
+    Goal("goodput", GOODPUT_PER_DEVICE, "value", higher=True, equal_hardware=False),
     Goal("capacity", KV_PER_DEVICE, "value", higher=True, equal_hardware=False, at_load=False),
     Goal("energy", ENERGY_PER_TOKEN, "value", higher=False, equal_hardware=False),
 )
@@ -46,16 +49,28 @@ def unit_of(goal: Goal, cell: CellContent) -> str:
     """Unit of the goal's value; that of a number per device names the device."""
     units = hardware_units(cell)
     device = units[1] if units else "device"
-    return {PER_DEVICE: f"tok/s/{device}", KV_PER_DEVICE: f"tokens/{device}", ENERGY_PER_TOKEN: "J/tok"}.get(
-        goal.metric, "ms"
-    )
+    per_device = {
+        PER_DEVICE: f"tok/s/{device}",
+        GOODPUT_PER_DEVICE: f"req/s/{device}",
+        KV_PER_DEVICE: f"tokens/{device}",
+    }
+    return {**per_device, ENERGY_PER_TOKEN: "J/tok"}.get(goal.metric, "ms")
+
+
+def goal_of(metric: str, stat: str) -> Goal:
+    """The goal that is judged by this number."""
+    return next(goal for goal in GOALS if (goal.metric, goal.stat) == (metric, stat))
 
 
 def numbers_of(goal: Goal, cell: CellContent, point: Mapping[str, Any] | None) -> Numbers:
     """The numbers of a cell for a goal; ``point`` is its entry for the load level, None for a goal without one."""
     if point is None:
         return _OfLaunches(_kv_per_device(cell))
-    return _OfLaunches(_energy_per_token(point)) if goal.metric == ENERGY_PER_TOKEN else PointNumbers(cell, point)
+    if goal.metric == ENERGY_PER_TOKEN:
+        return _OfLaunches(_of_launches(point, ENERGY_PER_TOKEN))
+    if goal.metric == GOODPUT_PER_DEVICE:
+        return _OfLaunches(_goodput_per_device(cell, point))
+    return PointNumbers(cell, point)
 
 
 class _OfLaunches:
@@ -86,10 +101,18 @@ def _kv_per_device(cell: CellContent) -> ByRepeat:
     return {repeat: value / units[0] for repeat, value in tokens.items() if value is not None}
 
 
-def _energy_per_token(point: Mapping[str, Any]) -> ByRepeat:
-    """Joules of all GPUs for an output token under full load, as each launch tells it (docs/decisions/0009)."""
+def _goodput_per_device(cell: CellContent, point: Mapping[str, Any]) -> ByRepeat:
+    """Requests per second and device that met every service level; nothing where the study sets none."""
+    units = hardware_units(cell)
+    if units is None or not cell.get("slo"):
+        return {}
+    return {repeat: value / units[0] for repeat, value in _of_launches(point, GOODPUT).items()}
+
+
+def _of_launches(point: Mapping[str, Any], metric: str) -> ByRepeat:
+    """A number that not every cell has, of the launches that tell it. Energy: docs/decisions/0009."""
     values = {
-        repeat: (metrics.get(ENERGY_PER_TOKEN) or {}).get("value")
+        repeat: (metrics.get(metric) or {}).get("value")
         for repeat, metrics in zip(point["repeats"], point["per_launch"], strict=True)
     }
     return {repeat: value for repeat, value in values.items() if value is not None}

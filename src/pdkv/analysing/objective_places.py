@@ -1,10 +1,12 @@
 """objectives.csv as reports read it: where each cell stands, race by race."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from pdkv.analysing.objective_numbers import goal_of
 from pdkv.artifacts import read_csv
 
 LEFT = ("best", "equally good", "cannot tell")
@@ -53,6 +55,16 @@ class PlacedCell:
         return (float(low), float(high)) if low and high else None
 
 
+@dataclass(frozen=True)
+class Lead:
+    """How far the leader of a race is ahead: ``ratio`` of its number over the rival's, with its interval if any."""
+
+    leader: PlacedCell
+    rival: PlacedCell
+    ratio: float | None
+    interval: tuple[float, float] | None
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """The cells that were set against each other in one number at one load level, in the study's order.
@@ -82,6 +94,39 @@ class Outcome:
     def worse(self) -> list[PlacedCell]:
         """Those that another cell is shown to be better than."""
         return [cell for cell in self.cells if cell.place == "worse"]
+
+    @cached_property
+    def leaders(self) -> list[PlacedCell]:
+        """Those with the best value among the cells that may be the best; several where they are exactly alike."""
+        return self._with_best_value(self.left or list(self.cells))
+
+    @property
+    def best_first(self) -> list[PlacedCell]:
+        """Those that may be the best, by their values."""
+        sign = -1 if goal_of(self.metric, self.stat).higher else 1
+        return sorted(self.left, key=lambda cell: sign * (cell.value or 0.0))
+
+    @property
+    def lead(self) -> Lead | None:
+        """The leader against its nearest rival by the verdicts; without any, against the next best value.
+
+        None where all cells are alike.
+        """
+        leader = self.leaders[0]
+        rival = next((cell for cell in self.cells if cell.name == leader.against), None)
+        if rival is not None:
+            return Lead(leader, rival, leader.ratio, leader.interval)
+        behind = [cell for cell in self.cells if cell not in self.leaders]
+        if not behind:
+            return None
+        rival = self._with_best_value(behind)[0]
+        ratio = leader.value / rival.value if leader.value is not None and rival.value else None
+        return Lead(leader, rival, ratio, None)
+
+    def _with_best_value(self, cells: Sequence[PlacedCell]) -> list[PlacedCell]:
+        known = [cell.value for cell in cells if cell.value is not None]
+        best = (max if goal_of(self.metric, self.stat).higher else min)(known)
+        return [cell for cell in cells if cell.value is not None and math.isclose(cell.value, best, rel_tol=1e-9)]
 
     @property
     def more_repeats(self) -> str:

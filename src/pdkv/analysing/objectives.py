@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pdkv.analysing.cell_pairs import Pair, Side, reason_of, refusal_of, same_configuration
+from pdkv.analysing.comparability import differing_facts
 from pdkv.analysing.csv_table import tidy, to_csv
-from pdkv.analysing.hardware_units import hardware_units
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, hardware_units
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_numbers import GOALS, CellContent, Goal, numbers_of, unit_of
 from pdkv.analysing.objective_races import Entrant, Race, as_row, decide_contests, hold_contest, standings
@@ -36,7 +37,7 @@ class _Field:
     load: str
     races: list[Race] = field(default_factory=list)
     alone: list[tuple[Entrant, str]] = field(default_factory=list)
-    out: list[tuple[CellContent, str]] = field(default_factory=list)
+    out: list[tuple[CellContent, str, float | None]] = field(default_factory=list)
 
 
 def rank_objectives(cells: Sequence[Path], output: Path, margin: float = MARGIN) -> None:
@@ -64,7 +65,7 @@ def _fields(goal: Goal, cells: Sequence[CellContent]) -> Iterator[_Field]:
     for index, load in levels:
         found = _Field(goal, index, load)
         entrants = [entrant for cell in cells if (entrant := _entrant(found, cell)) is not None]
-        if entrants:
+        if entrants or any(value is not None for _, _, value in found.out):
             for group in _on_equal_hardware(goal, entrants):
                 _line_up(found, group)
             yield found
@@ -84,10 +85,14 @@ def _entrant(found: _Field, cell: CellContent) -> Entrant | None:
     else:
         numbers = numbers_of(goal, cell, point)
         value = numbers.value(goal.metric, goal.stat)
+        if goal.metric == GOODPUT_PER_DEVICE and value == 0:
+            # No ratio to anything: its launches could never decide that it is worse than one that serves well.
+            found.out.append((cell, "no request met the service levels", value))
+            return None
         if value is not None:
             by_repeat = numbers.by_repeat(goal.metric, goal.stat)
             return Entrant(cell, value, by_repeat, numbers.weakness(goal.metric, goal.stat))
-    found.out.append((cell, why))
+    found.out.append((cell, why, None))
     return None
 
 
@@ -108,7 +113,7 @@ def _line_up(found: _Field, group: Sequence[Entrant]) -> None:
         return
     classes: list[list[Entrant]] = []
     for entrant in group:
-        fitting = next((each for each in classes if refusal_of(_pair(each[0], entrant)) is None), None)
+        fitting = next((each for each in classes if _refusal(found.goal, each[0], entrant) is None), None)
         if fitting is None:
             classes.append([entrant])
         else:
@@ -129,8 +134,16 @@ def _race(goal: Goal, members: Sequence[Entrant]) -> Race:
 def _why_alone(goal: Goal, entrant: Entrant, group: Sequence[Entrant]) -> str:
     others = [each for each in group if each is not entrant]
     if others:
-        return refusal_of(_pair(others[0], entrant)) or ""
+        return _refusal(goal, others[0], entrant) or ""
     return "no other cell on as much hardware has a value" if goal.equal_hardware else "no other cell has a value"
+
+
+def _refusal(goal: Goal, one: Entrant, other: Entrant) -> str | None:
+    """Why two entrants may not be set against each other: beyond that of their cells, goodput by other limits."""
+    refusal = refusal_of(_pair(one, other))
+    if refusal is None and goal.metric == GOODPUT_PER_DEVICE and one.cell["slo"] != other.cell["slo"]:
+        return f"not comparable: {'; '.join(differing_facts(one.cell['slo'], other.cell['slo']))}"
+    return refusal
 
 
 def _pair(one: Entrant, other: Entrant) -> Pair:
@@ -150,8 +163,8 @@ def _rows(found: _Field, cells: Sequence[CellContent]) -> Iterator[Row]:
         rows[id(entrant.cell)] = {
             "value": entrant.value, "place": "not compared", "launches": launches, "note": why,
         }  # fmt: skip
-    for cell, why in found.out:
-        rows[id(cell)] = {"place": "out", "note": why}
+    for cell, why, value in found.out:
+        rows[id(cell)] = {"value": value, "place": "out", "note": why}
     for cell in cells:
         known = {key: tidy(value) if isinstance(value, float) else value for key, value in rows[id(cell)].items()}
         yield {**dict.fromkeys(COLUMNS), **_names(found, cell), **known}

@@ -4,27 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from pdkv.analysing.hardware_units import PER_DEVICE
 from pdkv.analysing.identical_cells import identical_groups, noise
-from pdkv.analysing.stats import supports_quantile
-from pdkv.analysing.study_results import Cell, Effect, StudyResults
+from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_pairs import tell_interactions, tell_pairs
-from pdkv.reporting.report_phrases import (
-    HEADLINES,
-    format_change,
-    hardware_pair,
-    headline,
-    is_suspect,
-    short_level,
-    verdict,
-)
+from pdkv.reporting.report_changes import change_value, notes_of
+from pdkv.reporting.report_interactions import describe_interactions
+from pdkv.reporting.report_pairs import tell_pairs
+from pdkv.reporting.report_phrases import HEADLINES, hardware_pair, headline, short_level
 from pdkv.reporting.report_refusals import refusals
 from pdkv.reporting.wording import Wording
-from pdkv.units import DASH
 
 # What the sentences tell; medians stand in the tables.
 TOLD = (*(number for number in HEADLINES if number[1] != "median"), (PER_DEVICE, "value"))
-WEAK, WITHIN_NOISE, SUSPECT = "*", "≈", "†"
-NOTES = {WEAK: "weak", WITHIN_NOISE: "within_noise", SUSPECT: "suspect_pair"}
 
 
 def describe_disaggregation(
@@ -57,8 +47,7 @@ def describe_precision(results: StudyResults, baseline: tuple[str, str], margin:
         blocks: list[Block] = [Paragraph(say("effects.one_dtype", dtype=results.dtypes[0]))]
     else:
         blocks = _effect_block(results, "dtype", results.cells, "effects.dtype", {"dtype": baseline[1]}, margin, say)
-        interactions = tell_interactions(results, TOLD[:-1], margin, say)
-        blocks += [Paragraph(say("findings.interactions")), Bullets(interactions)] if interactions else []
+        blocks += describe_interactions(results, TOLD[:-1], margin, say)
     return [Section(say("effects.dtype_title"), tuple(blocks))]
 
 
@@ -94,15 +83,13 @@ def _effect_block(
         left(say("mode.hardware")),
         *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
     )
-    marks = {mark for each in rows for value in each for mark in value.mark}
     notes = [say("note.change")]
     if any(len(cell.used_trials) > 1 for cell in results.cells):
         notes.append(say("note.several_launches"))
-    if any(value.under for each in rows for value in each):
-        notes.append(say("note.verdicts", margin=f"±{100 * margin:g}%"))
-    notes += [f"{mark} {say(f'note.{name}')}" for mark, name in NOTES.items() if mark in marks]
+    notes += notes_of(rows, margin, say)
     table = Table(say(f"{key}.caption", **words), columns, tuple(rows), tuple(notes), ruled_by(levels))
-    return [Bullets(tell_pairs(results, factor, cells, TOLD, margin, say)), table, *blocks]
+    told = tell_pairs(results, factor, cells, TOLD, margin, say)
+    return [*([Bullets(told)] if told else []), table, *blocks]
 
 
 def _why_nothing(
@@ -137,31 +124,8 @@ def _rows(
                 if cell.workload == workload and known:
                     base = results.base_of(known[0])
                     values = [
-                        _change(effects[key], noise(groups, index, *key), (cell, base), index, key, say)
+                        change_value(effects[key], noise(groups, index, *key), (cell, base), index, key, say)
                         for key in HEADLINES
                     ]
                     rows.append((level, row(level, cell.name, base.name, hardware_pair(cell, base, say), *values)))
     return rows
-
-
-def _change(
-    effect: Effect | None,
-    yardstick: float | None,
-    pair: tuple[Cell, Cell],
-    index: int,
-    number: tuple[str, str],
-    say: Wording,
-) -> Value:
-    """The change in percent, below it the interval and the verdict where launches allow them."""
-    if effect is None or effect.ratio is None or effect.ratio <= 0:
-        return Value(DASH)
-    metric, stat = number
-    weak = stat == "p99" and any(not supports_quantile(0.99, cell.metric(index, metric).get("n") or 0) for cell in pair)
-    small = yardstick is not None and max(effect.ratio, 1 / effect.ratio) - 1 <= yardstick * (1 + 1e-9)
-    under = ""
-    if effect.interval:
-        low, high = (format_change(end) for end in effect.interval)
-        under = say("effects.interval", low=low, high=high).replace("%", "") + "\n" + verdict(effect, say)
-    doubtful = any(is_suspect(cell, index) for cell in pair)
-    mark = (WEAK if weak else "") + (WITHIN_NOISE if small else "") + (SUSPECT if doubtful else "")
-    return Value(format_change(effect.ratio), under=under, mark=mark)

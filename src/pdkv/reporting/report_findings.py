@@ -17,6 +17,7 @@ Kind = Literal["lower", "higher", "equivalent", "open", "too few launches", "wea
 Number = tuple[str, str]  # metric and statistic
 DECIDED: tuple[Kind, ...] = ("lower", "higher", "equivalent")
 MOST_NAMED = 6  # more names of one verdict are told by their number and range
+_PERCENTILES = ("median", "p90", "p99")
 SAME = "same resolved configuration"  # as comparisons.csv notes it
 
 
@@ -44,7 +45,7 @@ class Told:
             return "none"
         if verdict.startswith("not decided"):
             return "observed"
-        if self.effect.interval is None:
+        if self.effect.interval is None and self.number[1] in _PERCENTILES:
             few = min(int(self.effect.row["launches"]), int(self.effect.row["base_launches"])) < MIN_LAUNCHES_P99
             return "too few launches" if few and self.effect.row.get("more_repeats") else "weak"
         return next((kind for kind in DECIDED if kind == verdict), "open")
@@ -132,6 +133,12 @@ def tell_change(each: Told, say: Wording) -> str:
     return say("findings.effect", change=change, low=low, high=high, level=each.level)
 
 
+def tell_range(ratios: Sequence[float], say: Wording) -> str:
+    """``−12.3%``; of several ``−14.0% to −10.2%``."""
+    first, last = format_change(min(ratios)), format_change(max(ratios))
+    return first if first == last else say("findings.range", first=first, last=last)
+
+
 def _repeats(text: str, say: Wording) -> str:
     return say("findings.more_than", count=text[1:]) if text.startswith(">") else text
 
@@ -165,11 +172,9 @@ def _effects(told: Sequence[Told], say: Wording) -> str:
     intervals = [each.effect.interval for each in told if each.effect.interval]
     if len(told) == 1 or not intervals:
         return say("list.comma").join(tell_change(each, say) for each in told)
-    ratios = [each.effect.ratio or 1.0 for each in told]
+    change = tell_range([each.effect.ratio or 1.0 for each in told], say)
     ends = min(low for low, _ in intervals), max(high for _, high in intervals)
     low, high = (format_change(end).replace("%", "") for end in ends)
-    first, last = format_change(min(ratios)), format_change(max(ratios))
-    change = first if first == last else say("findings.range", first=first, last=last)
     return say("findings.effect", change=change, low=low, high=high, level=_levels(told, say))
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from pdkv.analysing.hardware_units import PER_DEVICE
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, PER_DEVICE
+from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.study_results import LATENCIES, THROUGHPUT, StudyResults
 from pdkv.reporting.figure_names import ecdf_figure, metrics_figure
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Figure, Paragraph, Section, Table, Value, left
@@ -27,8 +28,10 @@ NUMBERS: dict[str, tuple[Number, ...]] = {
     "tpot": (("tpot", "mean"),),
     "itl": (("itl", "mean"), ("itl", "p99")),
     "e2el": (("e2el", "mean"), ("e2el", "p99")),
-    THROUGHPUT: ((THROUGHPUT, "value"), (PER_DEVICE, "value")),
+    # Goodput has effects where the study sets service levels.
+    THROUGHPUT: ((THROUGHPUT, "value"), (PER_DEVICE, "value"), (GOODPUT, "value"), (GOODPUT_PER_DEVICE, "value")),
 }
+_EACH_DEVICE = (PER_DEVICE, GOODPUT_PER_DEVICE)
 _THROUGHPUT_COLUMNS = ("output", "per_unit", "total", "requests", "achieved", "ok_failed", "n", "launches")
 
 
@@ -51,9 +54,14 @@ def tell_findings(
     results: StudyResults, numbers: Sequence[Number], baseline: tuple[str, str], margin: float, say: Wording
 ) -> list[str]:
     """What the verdicts against the baseline carry; without any, what was observed."""
-    told = [each for each in comparisons(results, "baseline", results.cells, numbers, say) if not each.same]
+    told = [
+        each
+        for each in comparisons(results, "baseline", results.cells, numbers, say)
+        # Per device, on as much hardware, the same changes are told once more.
+        if not each.same and not (each.number[0] in _EACH_DEVICE and each.cell.hardware == each.base.hardware)
+    ]
     if not any(each.kind not in ("observed", "none") for each in told):
-        shown = [number for number in numbers if number[0] != PER_DEVICE]
+        shown = [number for number in numbers if number[0] not in _EACH_DEVICE]
         return observe(results, baseline, shown, say)
     sentences = []
     for number in numbers:
@@ -75,10 +83,7 @@ def tell_findings(
 def _metric_blocks(
     results: StudyResults, metric: str, baseline: tuple[str, str], margin: float, say: Wording
 ) -> list[Block]:
-    numbers = NUMBERS[metric]
-    if len({cell.hardware for cell in results.cells if cell.usable}) == 1:
-        numbers = tuple(number for number in numbers if number[0] != PER_DEVICE)  # the same changes once more
-    findings = tell_findings(results, numbers, baseline, margin, say)
+    findings = tell_findings(results, NUMBERS[metric], baseline, margin, say)
     blocks: list[Block] = [Bullets(tuple(findings))] if findings else []
     for workload in results.workloads:
         levels = [

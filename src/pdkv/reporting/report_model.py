@@ -1,9 +1,10 @@
 """One report model from stored results: the writers of Markdown and PDF only render it."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pdkv.analysing.claim_file import read_claims
 from pdkv.analysing.objective_places import Outcome, read_outcomes
@@ -38,9 +39,9 @@ from pdkv.reporting.wording import Wording
 class ReportSettings:
     """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with.
 
-    ``config`` is the file that the study comes from, as a person names it from the project's folder, ``claims`` the
-    file of the claims to test, ``objectives`` the objectives.csv that recommendations are made from, ``margin`` the
-    share within which an effect is called equivalent.
+    ``config`` is the file that the study comes from, as a person names it from the project's folder, ``overrides`` the
+    keys that the command line replaced, ``claims`` the file of the claims to test, ``objectives`` the objectives.csv
+    that recommendations are made from, ``margin`` the share within which an effect is called equivalent.
     """
 
     title: str
@@ -51,10 +52,14 @@ class ReportSettings:
     margin: float = MARGIN
     objectives: Path | None = None
     prices: Prices | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, text: str) -> "ReportSettings":
-        """Read ``{title, language, baseline: {mode, dtype}, config, claims, margin}``; the last three are optional."""
+        """Read ``{title, language, baseline: {mode, dtype}, config, overrides, claims, margin, cost}``.
+
+        Title, language and baseline must be there.
+        """
         try:
             raw = json.loads(text)
             return cls(
@@ -65,6 +70,7 @@ class ReportSettings:
                 None if raw.get("claims") is None else Path(raw["claims"]),
                 float(raw.get("margin", MARGIN)),
                 prices=Prices.from_json(raw.get("cost")),
+                overrides=dict(raw.get("overrides") or {}),
             )
         except (ValueError, KeyError, TypeError) as error:
             form = '{"title": …, "language": "en", "baseline": {"mode": …, "dtype": …}, "config": …}'
@@ -98,7 +104,7 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
         *describe_energy(results, settings.prices, say),
         *describe_memory(results, say),
         *describe_failures(results, say),
-        *describe_definitions(settings.config, say),
+        *describe_definitions(settings.config, settings.overrides, say),
     ]
     return Report(
         title=settings.title,

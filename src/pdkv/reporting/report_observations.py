@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.study_results import THROUGHPUT, Cell, StudyResults
 from pdkv.reporting.report_findings import Number, named
 from pdkv.reporting.report_phrases import load_level, number_phrase
 from pdkv.reporting.wording import Wording
 from pdkv.units import format_ms, format_quantity
+
+_RATES = {THROUGHPUT: "unit.tok_s", GOODPUT: "unit.req_s"}
 
 
 def observe(results: StudyResults, baseline: tuple[str, str], numbers: Sequence[Number], say: Wording) -> list[str]:
@@ -37,12 +40,13 @@ def comparable_cells(results: StudyResults, workload: str, baseline: tuple[str, 
 
 def _range(cells: Sequence[Cell], index: int, number: Number, say: Wording) -> str:
     values = [(value, cell) for cell in cells if (value := cell.value(index, *number)) is not None]
-    if not values:
+    limits = [cell.content.get("slo") for _, cell in values]
+    if not values or (number[0] == GOODPUT and limits.count(limits[0]) < len(limits)):  # counted by other limits
         return ""
     (low, low_cell), (high, high_cell) = min(values, key=_first), max(values, key=_first)
-    is_rate = number[0] == THROUGHPUT
-    texts = [format_quantity(value) if is_rate else format_ms(value) for value in (low, high)]
-    words = {"number": number_phrase(*number, say), "unit": say("unit.tok_s" if is_rate else "unit.ms")}
+    unit = _RATES.get(number[0], "unit.ms")
+    texts = [format_quantity(value) if number[0] in _RATES else format_ms(value) for value in (low, high)]
+    words = {"number": number_phrase(*number, say), "unit": say(unit)}
     if len(values) == 1:
         return say("summary.one_value", low=texts[0], cell=named(low_cell, [index], say), **words)
     if texts[0] == texts[1]:

@@ -1,24 +1,21 @@
-"""Two cells that differ in one thing, a sentence a pair: what is lower, higher or equivalent, and what stays open."""
+"""Two cells that differ in one thing: what was decided, a sentence for each pair and load; the table holds the rest."""
 
 from collections.abc import Sequence
 
 from pdkv.analysing.hardware_units import PER_DEVICE
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_findings import (
+    DECIDED,
     Number,
     Told,
     comparisons,
     named,
-    tell_change,
-    tell_decided,
-    tell_open,
+    tell_more,
+    tell_range,
     tell_without_interval,
 )
-from pdkv.reporting.report_phrases import hardware_pair, listed, number_phrase
+from pdkv.reporting.report_phrases import hardware_pair, levels_phrase, listed, number_phrase
 from pdkv.reporting.wording import Wording
-
-# Observations of a pair are told for these only: its table holds the rest.
-_OBSERVED = (("ttft", "mean"), ("tpot", "mean"), ("e2el", "mean"), ("output_throughput", "value"))
 
 
 def tell_pairs(
@@ -29,69 +26,77 @@ def tell_pairs(
     margin: float,
     say: Wording,
 ) -> tuple[str, ...]:
-    """A sentence for each of ``cells`` and its base of this factor, over all load levels."""
-    told = comparisons(results, factor, cells, numbers, say)
+    """What was decided between each of ``cells`` and its base of this factor, then what would decide the rest.
+
+    Where launches are too few for any verdict, that is all that is said: the table shows what was observed.
+    """
+    told = [each for each in comparisons(results, factor, cells, numbers, say) if each.kind != "none"]
     sentences = []
     for cell in dict.fromkeys(each.cell for each in told):
-        of_pair = [each for each in told if each.cell is cell and each.kind != "none"]
-        if of_pair and of_pair[0].same:
+        of_pair = [each for each in told if each.cell is cell]
+        if of_pair[0].same:
             sentences.append(say("findings.same", cell=cell.name, base=of_pair[0].base.name))
-        elif of_pair:
-            if cell.hardware == of_pair[0].base.hardware:  # the same changes once more
-                of_pair = [each for each in of_pair if each.number[0] != PER_DEVICE]
-            indexes = [each.index for each in of_pair]
+            continue
+        if cell.hardware == of_pair[0].base.hardware:  # the same changes once more
+            of_pair = [each for each in of_pair if each.number[0] != PER_DEVICE]
+        for levels, group in group_decided(results, of_pair, say):
+            indexes = [each.index for each in group]
             words = {
                 "cell": named(cell, indexes, say),
                 "base": named(of_pair[0].base, indexes, say),
                 "hardware": hardware_pair(cell, of_pair[0].base, say),
             }
-            parts = _parts(of_pair, margin, say)
-            key = "findings.pair" if parts else "findings.observed_pair"
-            sentences.append(say(key, parts=parts or _observed(of_pair, say), **words))
-    return (*sentences, *tell_without_interval(told, say))
+            sentences.append(say("findings.pair", levels=levels, parts=tell_parts(group, margin, say), **words))
+    return (*sentences, *tell_undecided([each for each in told if not each.same], say))
 
 
-def tell_interactions(results: StudyResults, numbers: Sequence[Number], margin: float, say: Wording) -> tuple[str, ...]:
-    """A sentence for each mode and precision: whether the precision does more there than in the baseline's mode."""
-    told = comparisons(results, "interaction", results.cells, numbers, say)
-    sentences = []
-    for cell in dict.fromkeys(each.cell for each in told):
-        of_cell = [each for each in told if each.cell is cell and each.kind != "none" and not each.same]
-        if of_cell:
-            base = of_cell[0].base
-            involved = [
-                other
-                for other in results.cells_of(cell.workload)
-                if other.mode in (cell.mode, base.mode) and other.dtype in (cell.dtype, base.dtype)
+def group_decided(results: StudyResults, told: Sequence[Told], say: Wording) -> list[tuple[str, list[Told]]]:
+    """The decided comparisons of a pair with their loads; loads at which the same was decided are told together."""
+    by_level: dict[str, list[Told]] = {}
+    for each in told:
+        if each.kind in DECIDED:
+            by_level.setdefault(each.level, []).append(each)
+    alike: dict[frozenset[tuple[Number, str]], list[str]] = {}
+    for level, members in by_level.items():
+        alike.setdefault(frozenset((each.number, each.kind) for each in members), []).append(level)
+    workload = told[0].cell.workload
+    return [
+        (levels_phrase(workload, levels, results, say), [each for level in levels for each in by_level[level]])
+        for levels in alike.values()
+    ]
+
+
+def tell_parts(told: Sequence[Told], margin: float, say: Wording) -> str:
+    """``lower in mean TTFT (−10.0%). Equivalent within ±2% in mean TPOT``: the intervals stand in the table."""
+    parts: list[str] = []
+    for kind in DECIDED:
+        found = [each for each in told if each.kind == kind]
+        if found:
+            names = [
+                _entry([each for each in found if each.number == number], kind, say)
+                for number in dict.fromkeys(each.number for each in found)
             ]
-            doubtful = any(named(each, (t.index for t in of_cell), say) != each.name for each in involved)
-            words = {
-                "mode": say("summary.suspect", cell=cell.mode) if doubtful else cell.mode,
-                "dtype": cell.dtype,
-                "base_dtype": base.dtype,
-                "base": base.mode,
-            }
-            parts = _parts(of_cell, margin, say)
-            key = "findings.interaction" if parts else "findings.observed_interaction"
-            sentences.append(say(key, parts=parts or _observed(of_cell, say), **words))
-    return tuple(sentences)
+            key = f"findings.further.{kind}" if parts else f"findings.{kind}"
+            parts.append(say(key, cells=listed(names, say), margin=f"±{100 * margin:g}%"))
+    return say("list.full_stop").join(parts)
 
 
-def _parts(told: Sequence[Told], margin: float, say: Wording) -> str:
-    """What was decided, then what was not; empty where launches are too few for either."""
-    decided = tell_decided(told, lambda members: _number(members, say), margin, say)
-    still_open = tell_open(told, lambda members: _number(members, say), say)
-    if not decided and not still_open:
-        return ""
-    undecided = say("findings.pair_open", open=still_open) if still_open else ""
-    return say("list.semicolon").join(part for part in (decided, undecided) if part)
+def tell_undecided(told: Sequence[Told], say: Wording) -> list[str]:
+    """What would decide the open ones, which percentiles have no verdict, and that launches are too few."""
+    still_open = [each.effect.row.get("more_repeats") or "" for each in told if each.kind == "open"]
+    few = [each for each in told if each.kind == "observed"]
+    sentences = [say("findings.pairs_open", advice=tell_more(still_open, say))] if still_open else []
+    sentences += tell_without_interval(told, say)
+    if few and len(few) == len(told):
+        sentences.append(say("findings.all_observed"))
+    elif few:
+        names = listed(dict.fromkeys(named(each.cell, [each.index], say) for each in few), say)
+        sentences.append(say("findings.observed_only", cells=names))
+    return sentences
 
 
-def _observed(told: Sequence[Told], say: Wording) -> str:
-    shown = [each for each in told if each.number in _OBSERVED]
-    entries = [say("findings.entry", name=_number([each], say), effects=tell_change(each, say)) for each in shown]
-    return listed(entries, say)
-
-
-def _number(members: Sequence[Told], say: Wording) -> str:
-    return number_phrase(*members[0].number, say)
+def _entry(members: Sequence[Told], kind: str, say: Wording) -> str:
+    name = number_phrase(*members[0].number, say)
+    if kind == "equivalent":
+        return name
+    return say("findings.entry", name=name, effects=tell_range([each.effect.ratio or 1.0 for each in members], say))

@@ -49,6 +49,13 @@ def level_of_label(workload: str, label: str, results: StudyResults, say: Wordin
     return next((short_level(workload, point, results, say) for point in points), "")
 
 
+def levels_phrase(workload: str, levels: Iterable[str], results: StudyResults, say: Wording) -> str:
+    """``c = 2 and c = 64``; ``every load`` where these are all of the only workload."""
+    names = list(dict.fromkeys(levels))
+    every = len(results.workloads) == 1 and len(names) == len(results.points_of(workload)) > 1
+    return say("load.every") if every else listed(names, say)
+
+
 def cell_label(cell: Cell, results: StudyResults) -> str:
     """The cell's name, with the workload in front where a study has several."""
     return cell.name if len(results.workloads) == 1 else f"{cell.workload}/{cell.name}"

@@ -1,33 +1,51 @@
-"""The conclusion: for each objective what may be recommended, on what evidence, and what remains open."""
+"""The conclusion: in words only what the verdicts carry, then a table of all objectives, and what was not compared.
 
-from collections.abc import Iterable, Sequence
+Nothing is recommended because it looked best: what is left when all cells that are shown worse are put aside is named.
+"""
+
+from collections.abc import Sequence
 
 from pdkv.analysing.objective_numbers import GOALS
-from pdkv.analysing.objective_places import Outcome, PlacedCell
+from pdkv.analysing.objective_places import Outcome
 from pdkv.analysing.study_results import StudyResults
-from pdkv.reporting.report_blocks import Block, Bullets, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_findings import MOST_NAMED, tell_more
-from pdkv.reporting.report_phrases import counted, format_change, hardware_of, level_of_label, listed, number_phrase
+from pdkv.reporting.report_blocks import Block, Bullets, Paragraph, Section
+from pdkv.reporting.report_findings import tell_more, tell_range
+from pdkv.reporting.report_objectives import RECOMMENDED, objectives_table
+from pdkv.reporting.report_outcomes import (
+    amount,
+    goal_name,
+    interval_ends,
+    level_name,
+    numbers_of,
+    objective_name,
+    of_number,
+    said_cell,
+    said_cells,
+)
+from pdkv.reporting.report_phrases import counted, levels_phrase, listed
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
-from pdkv.units import DASH, format_quantity
-
-SUSPECT = "†"
-DECIDED = ("best", "equally good")
-Numbers = list[tuple[str, str, str]]  # objective, metric, statistic
 
 
 def describe_conclusion(
     results: StudyResults, outcomes: Sequence[Outcome], margin: float, say: Wording
 ) -> list[Section]:
-    """A recommendation per objective with its table, then the objectives that remain open."""
-    races = [outcome for outcome in outcomes if len(outcome.cells) > 1]
-    blocks: list[Block] = [Paragraph(say("recommend.reading", margin=_margin(margin)))]
-    sentences = [tell_goal(results, _of(races, number), margin, say) for number in _numbers(races)]
-    still_open = _tell_open(outcomes, races, say)
-    blocks.append(Bullets((*sentences, *still_open)))
-    if any(outcome.place != "not decided" for outcome in races):
-        blocks.append(_table(results, races, margin, say))
+    """What may be recommended, or that nothing may; the evidence as a table; then what was set against nothing."""
+    races = _races(outcomes)
+    blocks: list[Block] = []
+    carried = [
+        say("recommend.goal", goal=goal_name(alike[0], say), parts=_told(results, alike, margin, say, lead=True))
+        for number in numbers_of(races)
+        for alike in _alike(of_number(races, number))
+    ]
+    if races and not carried:
+        blocks.append(Paragraph(_tell_nothing(races, say)))
+    missing = _tell_missing(outcomes, races, say)
+    if carried or missing:
+        blocks.append(Bullets((*carried, *(_tell_open(races, say) if carried else []), *missing)))
+    blocks.append(Paragraph(say("recommend.reading", margin=_margin(margin))))
+    if races:
+        blocks.append(objectives_table(results, races, _margin(margin), say))
     apart = _tell_apart(results, outcomes, say)
     if apart:
         blocks += [Paragraph(say("recommend.apart")), Bullets(apart)]
@@ -37,203 +55,155 @@ def describe_conclusion(
 def say_what_is_recommended(
     results: StudyResults, outcomes: Sequence[Outcome], margin: float, say: Wording
 ) -> list[str]:
-    """For the summary: the objectives in which any cell could be put aside, and the names of those that remain open.
+    """For the summary: a sentence for each objective in which any cell could be put aside, without the evidence.
 
-    Nothing where launches are too few for any verdict.
+    Where there is none: one that says so. Nothing without outcomes.
     """
-    races = [outcome for outcome in outcomes if len(outcome.cells) > 1 and outcome.place != "not decided"]
+    races = _races(outcomes)
+    sentences = []
+    for number in numbers_of(races):
+        clauses = [_told(results, alike, margin, say, lead=False) for alike in _alike(of_number(races, number))]
+        if clauses:
+            goal = goal_name(of_number(races, number)[0], say)
+            sentences.append(say("recommend.goal", goal=goal, parts=say("list.semicolon").join(clauses)))
     if not races:
         return []
-    decided = [outcome for outcome in races if outcome.place in DECIDED or outcome.worse]
-    sentences = [tell_goal(results, _of(decided, number), margin, say) for number in _numbers(decided)]
-    return [*sentences, *_tell_open(outcomes, races, say)]
+    if not sentences:
+        return [_tell_nothing(races, say)]
+    return [*sentences, *_tell_open(races, say), *_tell_missing(outcomes, races, say)]
 
 
-def tell_goal(results: StudyResults, outcomes: Sequence[Outcome], margin: float, say: Wording) -> str:
-    """One number of an objective, over all load levels and amounts of hardware: ``First token (mean TTFT): …``."""
-    alike: dict[tuple[str, ...], list[Outcome]] = {}
-    for number, outcome in enumerate(outcomes):
-        names = _cells(outcome, outcome.left, say)
-        merged = outcome.place in ("equally good", "cannot tell")
-        alike.setdefault((outcome.hardware, outcome.place, names if merged else str(number)), []).append(outcome)
-    parts = [_placed(results, members, _clause(members, margin, say), say) for members in alike.values()]
-    return say("recommend.goal", goal=goal_name(outcomes[0], say), parts=say("list.semicolon").join(parts))
+def has_verdicts(outcomes: Sequence[Outcome]) -> bool:
+    """Whether launches sufficed anywhere to tell cells apart, or that they cannot be."""
+    return any(outcome.place != "not decided" for outcome in _races(outcomes))
 
 
-def goal_name(outcome: Outcome, say: Wording) -> str:
-    """``Tail (p99 ITL)``."""
-    number = number_phrase(outcome.metric, outcome.stat, say)
-    return say("recommend.name", objective=say(f"objective.{_key(outcome.objective)}"), number=number)
+def _races(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if len(outcome.cells) > 1]
 
 
-def _clause(outcomes: Sequence[Outcome], margin: float, say: Wording) -> str:
-    """What is recommended between the cells of a race, or of several with the same cells left."""
-    outcome = outcomes[0]
-    cells = _cells(outcome, outcome.left, say)
+def _alike(races: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Races of one goal in which any cell was put aside or all are equal, those of the same outcome together."""
+    groups: dict[tuple[object, ...], list[Outcome]] = {}
+    for race in races:
+        if race.place in RECOMMENDED or race.worse:
+            names = tuple((cell.name, cell.suspect) for cell in race.left)
+            groups.setdefault((race.hardware, race.place, names, len(race.worse)), []).append(race)
+    return list(groups.values())
+
+
+def _told(results: StudyResults, alike: Sequence[Outcome], margin: float, say: Wording, *, lead: bool) -> str:
+    """``with 2 GPUs at c = 2 and c = 64, 2x/fp8 is best``."""
+    clause = _clause(alike, margin, say, lead=lead)
+    named = [text for each in alike if (text := level_name(results, each, say))]
+    levels = levels_phrase(alike[0].workload, named, results, say)
+    device = amount(alike[0], say)
+    key = "recommend." + "_".join(["at", *(["load"] if levels else []), *(["hardware"] if device else [])])
+    return say(key, clause=clause, levels=levels, hardware=device) if levels or device else clause
+
+
+def _clause(alike: Sequence[Outcome], margin: float, say: Wording, *, lead: bool) -> str:
+    outcome = alike[0]
+    cells = said_cells(outcome, outcome.left, say)
+    rest = counted(len(outcome.worse), "recommend.rest", say) if outcome.worse else ""
     match outcome.place:
         case "best":
-            best = outcome.left[0]
-            return say("recommend.best", cell=cells, lead=_lead(best, say)) if best.ratio else cells
-        case "equally good":
-            return say("recommend.equal", cells=cells, margin=_margin(margin), rest=_rest(outcome, say))
-        case "cannot tell":
-            advice = tell_more([each.more_repeats for each in outcomes], say)
-            return say("recommend.open", cells=cells, rest=_rest(outcome, say), advice=advice)
-    return say("recommend.observed", observed=_observed(outcome, say), advice=_launches_wanted(outcome, say))
-
-
-def _placed(results: StudyResults, members: Sequence[Outcome], clause: str, say: Wording) -> str:
-    """A clause with the load levels that it holds for, and the hardware where that is the same for all cells."""
-    levels = listed(dict.fromkeys(text for each in members if (text := _level(results, each, say))), say)
-    amount = _amount(members[0], say)
-    key = "recommend." + "_".join(["at", *(["load"] if levels else []), *(["hardware"] if amount else [])])
-    return say(key, clause=clause, levels=levels, hardware=amount) if levels or amount else clause
-
-
-def _lead(best: PlacedCell, say: Wording) -> str:
-    if best.interval is None:
-        return say("recommend.lead_observed", change=format_change(best.ratio), rival=best.against)
-    low, high = (format_change(end).replace("%", "") for end in best.interval)
-    return say("recommend.lead", change=format_change(best.ratio), low=low, high=high, rival=best.against)
-
-
-def _rest(outcome: Outcome, say: Wording) -> str:
-    return counted(len(outcome.worse), "recommend.rest", say) if outcome.worse else ""
-
-
-def _observed(outcome: Outcome, say: Wording) -> str:
-    """From which value to which, without a verdict."""
-    known = [(cell.value, cell) for cell in outcome.cells if cell.value is not None]
-    low, high = min(known, key=lambda pair: pair[0]), max(known, key=lambda pair: pair[0])
-    words = {"low": format_quantity(low[0]), "high": format_quantity(high[0]), "unit": _unit(low[1], say)}
-    if words["low"] == words["high"]:
-        return say("recommend.alike", low=words["low"], unit=words["unit"])
-    return say("recommend.range", low_cell=_name(low[1], say), high_cell=_name(high[1], say), **words)
-
-
-def _launches_wanted(outcome: Outcome, say: Wording) -> str:
-    """What a verdict would need: launches, or, where those are there, more values in each."""
-    more = outcome.more_repeats
-    if not more:
-        notes = (cell.row["note"] for cell in outcome.cells)
-        return retell(next((note for note in notes if note), ""), say)
-    return counted(int(more), "recommend.more_launches", say)
-
-
-def _table(results: StudyResults, races: Sequence[Outcome], margin: float, say: Wording) -> Table:
-    """The evidence: who is left, by what lead, who is shown worse, what would decide."""
-    rows = []
-    shown = ""
-    for outcome in races:
-        goal = goal_name(outcome, say)
-        left_cells = outcome.left or list(outcome.cells)
-        advice = outcome.more_repeats if outcome.place != "best" else ""
-        rows.append(
-            row(
-                "" if goal == shown else goal,
-                _level(results, outcome, say) or DASH,
-                _amount(outcome, say) or say("recommend.differs"),
-                Value(_cells(outcome, left_cells, say, mark=True), under=_evidence(outcome, say)),
-                say(f"place.{_key(outcome.place)}"),
-                _cells(outcome, outcome.worse, say, mark=True) or DASH,
-                advice or DASH,
+            evidence = _lead(alike, say) if lead else ""
+            return (
+                say("recommend.best_by", cell=cells, lead=evidence) if evidence else say("recommend.best", cell=cells)
             )
-        )
-        shown = goal
-    columns = (
-        left(say("recommend.objective"), wide=True),
-        left(say("effects.level")),
-        left(say("mode.hardware")),
-        left(say("recommend.may_be_best"), wide=True),
-        left(say("recommend.place")),
-        left(say("recommend.worse"), wide=True),
-        left(say("recommend.more")),
-    )
-    notes = [say("recommend.note", margin=_margin(margin))]
-    if any(cell.suspect for outcome in races for cell in outcome.cells):
-        notes.append(f"{SUSPECT} {say('note.suspect')}")
-    ruled = ruled_by((outcome.objective, outcome.metric) for outcome in races)
-    return Table(say("recommend.caption"), columns, tuple(rows), tuple(notes), ruled)
+        case "equally good":
+            return say("recommend.equal", cells=cells, margin=_margin(margin), rest=rest)
+    return say("recommend.open", cells=cells, rest=rest)
 
 
-def _evidence(outcome: Outcome, say: Wording) -> str:
-    best = outcome.left[0] if outcome.place == "best" else None
-    return _lead(best, say) if best and best.ratio else ""
+def _lead(alike: Sequence[Outcome], say: Wording) -> str:
+    """Over the nearest rival: of several load levels the range, and the interval that holds all of theirs."""
+    leads = [lead for each in alike if (lead := each.lead) is not None and lead.ratio is not None]
+    ratios = [lead.ratio for lead in leads if lead.ratio is not None]
+    intervals = [lead.interval for lead in leads if lead.interval is not None]
+    if not ratios:
+        return ""
+    change = tell_range(ratios, say)
+    if intervals:
+        ends = interval_ends(min(low for low, _ in intervals), max(high for _, high in intervals))
+        change = say("recommend.with_interval", change=change, **ends)
+    rivals = dict.fromkeys(said_cell(lead.rival, say) for lead in leads)
+    key = "recommend.lead" if len(rivals) == 1 else "recommend.leads"
+    return say(key, change=change, rival=next(iter(rivals)))
 
 
-def _tell_open(outcomes: Sequence[Outcome], races: Sequence[Outcome], say: Wording) -> list[str]:
-    """Objectives in which nothing was decided somewhere, and those that were not measured at all."""
-    open_races = [outcome for outcome in races if outcome.place not in DECIDED]
-    names = list(dict.fromkeys(goal_name(outcome, say) for outcome in open_races))
-    sentences = [say("recommend.remain_open", goals=listed(names, say))] if names else []
+def _tell_nothing(races: Sequence[Outcome], say: Wording) -> str:
+    """That no cell could be put aside anywhere, and what would be needed."""
+    undecided = [race for race in races if race.place == "cannot tell"]
+    if undecided:
+        return say("recommend.nothing_shown", advice=tell_more([race.more_repeats for race in undecided], say))
+    few = [race for race in races if race.more_repeats]
+    if not few:
+        return say("recommend.nothing_tested")
+    by_kind = {p99: [int(race.more_repeats) for race in few if (race.stat == "p99") == p99] for p99 in (False, True)}
+    wanted = counted(max(by_kind[False] or by_kind[True]), "recommend.more_launches", say)
+    if by_kind[False] and by_kind[True] and max(by_kind[True]) > max(by_kind[False]):
+        wanted = say("recommend.more_for_p99", wanted=wanted, count=max(by_kind[True]))
+    return say("recommend.nothing_yet", wanted=wanted)
+
+
+def _tell_open(races: Sequence[Outcome], say: Wording) -> list[str]:
+    """Objectives in which nothing was decided somewhere."""
+    names = list(dict.fromkeys(goal_name(race, say) for race in races if race.place not in RECOMMENDED))
+    return [say("recommend.remain_open", goals=listed(names, say))] if names else []
+
+
+def _tell_missing(outcomes: Sequence[Outcome], races: Sequence[Outcome], say: Wording) -> list[str]:
+    """Objectives that were not measured at all, and those in which no two cells met."""
+    known = {outcome.objective for outcome in outcomes}
     measured = {outcome.objective for outcome in outcomes if outcome.place != "out"}
-    missing = [name for name in dict.fromkeys(goal.objective for goal in GOALS) if name not in measured]
-    if missing:
-        goals = listed([say(f"objective.{_key(name)}") for name in missing], say)
-        sentences.append(say("recommend.not_measured", goals=goals))
-    raced = {outcome.objective for outcome in outcomes if len(outcome.cells) > 1}
-    alone = [name for name in dict.fromkeys(o.objective for o in outcomes) if name in measured - raced]
-    if alone:
-        goals = listed([say(f"objective.{_key(name)}") for name in alone], say)
-        sentences.append(say("recommend.nothing_to_compare", goals=goals))
-    return sentences
+    # Goodput is no objective of a study without service levels: then it has no rows.
+    every = [name for name in dict.fromkeys(goal.objective for goal in GOALS) if name != "goodput" or name in known]
+    raced = {race.objective for race in races}
+    told = {
+        "recommend.not_measured": [name for name in every if name not in measured],
+        "recommend.nothing_to_compare": [name for name in every if name in measured - raced],
+    }
+    return [
+        say(key, goals=listed([objective_name(name, say) for name in names], say))
+        for key, names in told.items()
+        if names
+    ]
 
 
 def _tell_apart(results: StudyResults, outcomes: Sequence[Outcome], say: Wording) -> tuple[str, ...]:
-    """Cells that were set against no other, with the reason once."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Cells that were set against no other, with the reason once; the load where it holds for some levels only."""
+    found: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
         cell = outcome.cells[0]
         if outcome.place in ("out", "not compared"):
-            name = cell.name if len(results.workloads) == 1 else f"{outcome.workload}/{cell.name}"
-            reason = retell(cell.row["note"] or "", say)
-            goals = found.setdefault((name, reason), [])
-            if (goal := say(f"objective.{_key(outcome.objective)}")) not in goals:
-                goals.append(goal)
+            key = (outcome.workload, cell.name, retell(cell.row["note"] or "", say))
+            found.setdefault(key, []).append(outcome)
+    cells: dict[tuple[str, str], list[str]] = {}
+    for (workload, cell_name, reason), members in found.items():
+        name = cell_name if len(results.workloads) == 1 else f"{workload}/{cell_name}"
+        objectives = dict.fromkeys(each.objective for each in members)
+        goals = listed([_goal_at(results, outcomes, members, objective, say) for objective in objectives], say)
+        cells.setdefault((goals, reason), []).append(name)
     return tuple(
-        say("recommend.not_compared", cell=name, goals=listed(goals, say), reason=reason)
-        for (name, reason), goals in found.items()
+        say("recommend.not_compared", cell=listed(names, say), goals=goals, reason=reason)
+        for (goals, reason), names in cells.items()
     )
 
 
-def _cells(outcome: Outcome, cells: Sequence[PlacedCell], say: Wording, *, mark: bool = False) -> str:
-    """Their names; where they are many and all of the race, how many."""
-    if len(cells) == len(outcome.cells) > MOST_NAMED and not mark:
-        return say("recommend.all", count=len(cells))
-    names = [f"{cell.name}{SUSPECT if cell.suspect else ''}" if mark else _name(cell, say) for cell in cells]
-    return say("list.comma").join(names) if mark else listed(names, say)
-
-
-def _name(cell: PlacedCell, say: Wording) -> str:
-    return say("summary.suspect", cell=cell.name) if cell.suspect else cell.name
-
-
-def _level(results: StudyResults, outcome: Outcome, say: Wording) -> str:
-    level = level_of_label(outcome.workload, outcome.concurrency, results, say)
-    return level or (outcome.workload if len(results.workloads) > 1 else "")
-
-
-def _amount(outcome: Outcome, say: Wording) -> str:
-    """``2 GPUs``; empty where the cells of the race differ in it or it is not known."""
-    count, _, kind = outcome.hardware.partition(" ")
-    return hardware_of((int(count), kind), say) if kind else ""
-
-
-def _unit(cell: PlacedCell, say: Wording) -> str:
-    return say(f"unit.{_key(cell.row['unit'].replace('/', '_per_'))}")
+def _goal_at(
+    results: StudyResults, outcomes: Sequence[Outcome], apart: Sequence[Outcome], objective: str, say: Wording
+) -> str:
+    """``Goodput``; ``Goodput (c = 64)`` where the objective has other load levels too."""
+    name = objective_name(objective, say)
+    loads = {o.concurrency for o in outcomes if (o.workload, o.objective) == (apart[0].workload, objective)}
+    chosen = {each.concurrency: each for each in apart if each.objective == objective}
+    if set(chosen) == loads:
+        return name
+    levels = listed([level_name(results, each, say) for each in chosen.values()], say)
+    return say("findings.entry", name=name, effects=levels)
 
 
 def _margin(margin: float) -> str:
     return f"±{100 * margin:g}%"
-
-
-def _key(words: str) -> str:
-    return words.replace(" ", "_")
-
-
-def _numbers(outcomes: Iterable[Outcome]) -> Numbers:
-    return list(dict.fromkeys((each.objective, each.metric, each.stat) for each in outcomes))
-
-
-def _of(outcomes: Iterable[Outcome], number: tuple[str, str, str]) -> list[Outcome]:
-    return [each for each in outcomes if (each.objective, each.metric, each.stat) == number]

@@ -12,7 +12,7 @@ from pdkv.analysing.study_results import THROUGHPUT, StudyResults
 from pdkv.reporting.report_findings import named
 from pdkv.reporting.report_observations import observe
 from pdkv.reporting.report_phrases import counted, hardware, hardware_of, listed, number_phrase
-from pdkv.reporting.report_recommendations import say_what_is_recommended
+from pdkv.reporting.report_recommendations import has_verdicts, say_what_is_recommended
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_percent
 
@@ -43,13 +43,13 @@ def say_what_is_known(
         return compared, outcome, say("summary.no_numbers")
     same = [] if (sentence := _same_modes(results, say)) is None else [sentence]
     recommended = say_what_is_recommended(results, outcomes, margin, say)
-    observations = [] if recommended else observe(results, baseline, OBSERVED, say)
+    observations = [] if has_verdicts(outcomes) else observe(results, baseline, OBSERVED, say)
     return (
         compared,
         *same,
         outcome,
-        *recommended,
         *observations,
+        *recommended,
         *_yardsticks(results, say),
         *_unequal_hardware(results, say),
     )

@@ -1,0 +1,106 @@
+"""The table of the conclusion, objective by load by hardware: who may be the best, its lead, what would decide."""
+
+from collections.abc import Sequence
+
+from pdkv.analysing.identical_cells import identical_groups
+from pdkv.analysing.objective_places import Lead, Outcome
+from pdkv.analysing.study_results import StudyResults
+from pdkv.reporting.report_blocks import Column, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_outcomes import (
+    SUSPECT,
+    amount,
+    goal_name,
+    interval_ends,
+    level_name,
+    marked_cells,
+    value_with_unit,
+)
+from pdkv.reporting.report_phrases import format_change
+from pdkv.reporting.stored_texts import retell
+from pdkv.reporting.wording import Wording
+from pdkv.units import DASH
+
+NOT_LAUNCHES, SAME = "*", "≈"
+RECOMMENDED = ("best", "equally good")
+
+
+def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: str, say: Wording) -> Table:
+    """A row for each race; ``margin`` as a person reads it, ``±2%``."""
+    rows = []
+    shown = ""
+    for outcome in races:
+        goal = goal_name(outcome, say)
+        labels = ("" if goal == shown else goal, level_name(results, outcome, say) or DASH)
+        device = amount(outcome, say) or say("recommend.differs")
+        rows.append(row(*labels, device, _cells(outcome, say), *_lead(results, outcome, say), _more(outcome)))
+        shown = goal
+    columns = (
+        left(say("recommend.objective"), wide=True), left(say("effects.level")), left(say("mode.hardware")),
+        left(say("recommend.cells"), wide=True), Column(say("recommend.value")),
+        left(say("recommend.next_best"), wide=True), Column(say("recommend.difference")), Column(say("recommend.more")),
+    )  # fmt: skip
+    notes = _notes(races, rows, margin, say)
+    ruled = ruled_by((outcome.objective, outcome.metric) for outcome in races)
+    return Table(say("recommend.caption"), columns, tuple(rows), notes, ruled)
+
+
+def _cells(outcome: Outcome, say: Wording) -> Value:
+    """What is recommended, what cannot be told apart, or what looked best; below it who is shown worse."""
+    worse = marked_cells(outcome.worse, say)
+    under = say("recommend.shown_worse", cells=worse) if worse and outcome.place != "best" else ""
+    names = marked_cells(outcome.best_first or outcome.leaders, say)
+    match outcome.place:
+        case "best" | "equally good":
+            return Value(names, under, best=True)
+        case "cannot tell":
+            return Value(say("recommend.cannot_tell_between", cells=names), under)
+    return Value(say("recommend.observed_best", cells=names), under)
+
+
+def _lead(results: StudyResults, outcome: Outcome, say: Wording) -> tuple[Value, Value, Value]:
+    """The leader's value, the next best with its own, and how far they are apart."""
+    value = Value(value_with_unit(outcome.leaders[0], say))
+    lead = outcome.lead
+    if lead is None:
+        return value, Value(DASH), Value(DASH)
+    under = ""
+    if lead.interval is not None:
+        under = say("effects.interval", **interval_ends(*lead.interval))
+    change = DASH if lead.ratio is None else format_change(lead.ratio)
+    mark = SAME if _same_configuration(results, outcome, lead) else ""
+    rival = Value(marked_cells([lead.rival], say), value_with_unit(lead.rival, say))
+    return value, rival, Value(change, under, mark=mark)
+
+
+def _same_configuration(results: StudyResults, outcome: Outcome, lead: Lead) -> bool:
+    groups = ({cell.name for cell in group} for group in identical_groups(results.cells_of(outcome.workload)))
+    return any({lead.leader.name, lead.rival.name} <= names for names in groups)
+
+
+def _more(outcome: Outcome) -> Value:
+    """Launches that would likely decide; a mark where it is not launches that are missing."""
+    if outcome.place in RECOMMENDED:
+        return Value(DASH)
+    return Value(outcome.more_repeats) if outcome.more_repeats else Value(DASH, mark=NOT_LAUNCHES)
+
+
+def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: str, say: Wording) -> tuple[str, ...]:
+    marks = {value.mark for each in rows for value in each}
+    notes = [say("recommend.columns_note")]
+    if any(outcome.place != "not decided" for outcome in races):
+        notes.append(say("recommend.note", margin=margin))
+    if NOT_LAUNCHES in marks:
+        reasons = [
+            retell(cell.row["note"], say)
+            for outcome in races
+            if _more(outcome).mark
+            for cell in outcome.left or outcome.cells
+            if cell.row["note"]
+        ]
+        why = say("list.semicolon").join(dict.fromkeys(reasons))
+        notes.append(f"{NOT_LAUNCHES} {say('recommend.not_launches', why=why)}")
+    if SAME in marks:
+        notes.append(f"{SAME} {say('recommend.same')}")
+    if any(cell.suspect for outcome in races for cell in outcome.cells):
+        notes.append(f"{SUSPECT} {say('note.suspect')}")
+    return tuple(notes)

@@ -1,0 +1,79 @@
+"""How the parts of an outcome are called in sentences and tables: its goal, its load, its hardware, its cells."""
+
+from collections.abc import Iterable, Sequence
+
+from pdkv.analysing.objective_places import Outcome, PlacedCell
+from pdkv.analysing.study_results import StudyResults
+from pdkv.reporting.report_findings import MOST_NAMED
+from pdkv.reporting.report_phrases import format_change, hardware_of, level_of_label, listed, number_phrase
+from pdkv.reporting.wording import Wording
+from pdkv.units import format_quantity
+
+SUSPECT = "†"
+Number = tuple[str, str, str]  # objective, metric, statistic
+
+
+def goal_name(outcome: Outcome, say: Wording) -> str:
+    """``Tail (p99 ITL)``."""
+    number = number_phrase(outcome.metric, outcome.stat, say)
+    return say("recommend.name", objective=objective_name(outcome.objective, say), number=number)
+
+
+def objective_name(objective: str, say: Wording) -> str:
+    """``Tail``."""
+    return say(f"objective.{word_key(objective)}")
+
+
+def level_name(results: StudyResults, outcome: Outcome, say: Wording) -> str:
+    """``c = 2``; empty where the number has no load level and the study one workload."""
+    level = level_of_label(outcome.workload, outcome.concurrency, results, say)
+    return level or (outcome.workload if len(results.workloads) > 1 else "")
+
+
+def amount(outcome: Outcome, say: Wording) -> str:
+    """``2 GPUs``; empty where the cells of the race differ in it or it is not known."""
+    count, _, kind = outcome.hardware.partition(" ")
+    return hardware_of((int(count), kind), say) if kind else ""
+
+
+def value_with_unit(cell: PlacedCell, say: Wording) -> str:
+    """``55.6 ms``."""
+    unit = word_key(cell.row["unit"].replace("/", "_per_"))
+    return f"{format_quantity(cell.value)} {say(f'unit.{unit}')}"
+
+
+def said_cell(cell: PlacedCell, say: Wording) -> str:
+    """Its name, with a word where its numbers are in doubt."""
+    return say("summary.suspect", cell=cell.name) if cell.suspect else cell.name
+
+
+def said_cells(outcome: Outcome, cells: Sequence[PlacedCell], say: Wording) -> str:
+    """Names in a sentence; where they are many and all of the race, how many."""
+    if len(cells) == len(outcome.cells) > MOST_NAMED:
+        return say("recommend.all", count=len(cells))
+    return listed([said_cell(cell, say) for cell in cells], say)
+
+
+def marked_cells(cells: Iterable[PlacedCell], say: Wording) -> str:
+    """Names in a table, with a mark where their numbers are in doubt."""
+    return say("list.comma").join(f"{cell.name}{SUSPECT if cell.suspect else ''}" for cell in cells)
+
+
+def interval_ends(low: float, high: float) -> dict[str, str]:
+    """``low`` and ``high`` of an interval as changes, the percent sign left to the change before it."""
+    return {"low": format_change(low).replace("%", ""), "high": format_change(high).replace("%", "")}
+
+
+def word_key(words: str) -> str:
+    """The key of a text that a table of results holds: ``first token`` is ``first_token``."""
+    return words.replace(" ", "_")
+
+
+def numbers_of(outcomes: Iterable[Outcome]) -> list[Number]:
+    """The goals of these outcomes, in their order."""
+    return list(dict.fromkeys((each.objective, each.metric, each.stat) for each in outcomes))
+
+
+def of_number(outcomes: Iterable[Outcome], number: Number) -> list[Outcome]:
+    """Those of one goal."""
+    return [each for each in outcomes if (each.objective, each.metric, each.stat) == number]
