@@ -233,13 +233,24 @@ def test_two_processes_on_a_gpu_with_their_shares() -> None:
 
 def test_shares_are_those_since_the_reading_before() -> None:
     gpu = FakeGpu(ONE, processes=[(7, GIB)], process_samples=[(7, 10, 90, 9), (7, 20, 40, 4)])
-    reader = GpuProcessReader(FakeNvml(gpu), ONE)
+    reader = GpuProcessReader(FakeNvml(gpu), ONE, shares_every_s=0)
     assert reader.read()[0]["util"] == 0.4  # the newest
     assert "util" not in reader.read()[0]  # none since: NVML says "not found", which is no lost device
     gpu.process_samples.append((7, 30, 4_294_967_295, 100))
     assert reader.read()[0]["mem_util"] == 1.0
     assert "util" not in reader.read()[0]  # 4,294,967,295 is no percentage
     assert reader.missing == {}
+
+
+def test_shares_are_asked_for_every_few_seconds() -> None:
+    """The driver computes for milliseconds before it answers."""
+    gpu = FakeGpu(ONE, processes=[(7, GIB)], process_samples=[(7, 10, 90, 9)])
+    reader = GpuProcessReader(FakeNvml(gpu), ONE, shares_every_s=0.2)
+    assert [row["mem_bytes"] for _ in range(3) for row in reader.read()] == [GIB] * 3
+    assert gpu.queries.count("nvmlDeviceGetProcessUtilization") == 1
+    time.sleep(0.2)
+    reader.read()
+    assert gpu.queries.count("nvmlDeviceGetProcessUtilization") == 2
 
 
 def test_shares_that_a_slice_does_not_know_leave_its_processes() -> None:
@@ -324,6 +335,16 @@ def test_ticks_keep_the_period_and_do_not_catch_up() -> None:
     assert min(late) >= 0
 
 
+def test_a_last_sample_comes_after_the_stop() -> None:
+    stop = threading.Event()
+    times = []
+    for tick in ticks(0.1, stop):
+        times.append(tick.t_s)
+        stop.set()
+    assert len(times) == 2
+    assert times[1] - times[0] >= 0.1  # whole, for what is counted over it
+
+
 def test_a_busy_core_is_told_from_the_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     def times(*cores: tuple[float, float, float]) -> list[Any]:
         fields = {"nice": 0.0, "system": 0.0, "irq": 0.0, "softirq": 0.0, "iowait": 0.0}
@@ -369,6 +390,36 @@ time.sleep(60)
     finally:
         os.kill(child, signal.SIGKILL)
     await_(lambda: "single" not in {row["instance"] for row in trees.read()})
+
+
+def test_processes_that_come_later_are_found_by_their_parent(spawn: Callable[[str], "subprocess.Popen[str]"]) -> None:
+    """A child, and its child after the child was orphaned: both are of the tree, and of nobody twice."""
+    grandchild = (
+        f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {BUSY!r}]); import time; time.sleep(60)"
+    )
+    program = f"import subprocess, sys\ninput()\nsubprocess.run([sys.executable, '-c', {grandchild!r}])"
+    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, text=True, start_new_session=True)
+    trees = ProcessTrees()
+    trees.watch(os.getpid(), "client", "client")
+    trees.watch(parent.pid, "single", "single")
+    trees.refresh()
+    assert {row["instance"] for row in trees.read()} == {"client", "single"}
+    assert parent.stdin is not None
+    parent.stdin.write("go\n")
+    parent.stdin.close()
+    try:
+        children = await_(lambda: len(found := psutil.Process(parent.pid).children(recursive=True)) == 2 and found)
+
+        def owned() -> bool:
+            trees.refresh()
+            trees.read()
+            return all(trees.owner_of(child.pid) == ("single", "single") for child in children)
+
+        await_(owned)
+        assert trees.owner_of(1) is None
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
 
 
 def test_what_a_process_used_is_what_the_kernel_counts(spawn: Callable[[str], "subprocess.Popen[str]"]) -> None:

@@ -110,14 +110,14 @@ def test_a_data_centre_card_gives_every_field_at_its_pace(tmp_path: Path, gpus: 
     uuids = [gpu.uuid for gpu in gpus]
     with start_sampler(tmp_path, gpus=uuids, cores=sorted(os.sched_getaffinity(0))) as sampler:
         sampler.assign("single", "single", pid=os.getpid(), gpus=uuids)
-        time.sleep(5)
+        time.sleep(10)  # CPU time is counted in steps of 10 ms: over 5 s they alone may be a quarter of a percent
         assert sampler.stop(tmp_path / "samples.parquet") is None
     table = pq.read_table(tmp_path / "samples.parquet")
     frame, missing = table.to_pandas(), json.loads(table.schema.metadata[b"missing"])
     for uuid in uuids:
         samples = frame[(frame["device"] == uuid) & (frame["kind"] == "gpu")]
         links = frame[(frame["device"] == uuid) & (frame["kind"] == "gpu_link")]
-        assert len(samples) >= 5 * 18
+        assert len(samples) >= 10 * 18
         often = tuple(field for field in FIELDS if field != "energy_j")
         seconds = samples["t_s"].iloc[-1] - samples["t_s"].iloc[0]
         with_energy = samples["energy_j"].count()

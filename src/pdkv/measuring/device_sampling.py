@@ -174,9 +174,16 @@ class Tick(NamedTuple):
 
 
 def ticks(period_s: float, stop: threading.Event) -> Iterator[Tick]:
-    """Moments ``period_s`` apart until ``stop`` is set. A late one is not caught up with by a burst."""
+    """Moments ``period_s`` apart until ``stop`` is set, and the next one due: samples reach to behind the end.
+
+    A late one is not caught up with by a burst.
+    """
     due_s = time.monotonic()
-    while not stop.wait(max(0.0, due_s - time.monotonic())):
+    stopped = False
+    while not stopped:
+        stopped = stop.wait(max(0.0, due_s - time.monotonic()))
+        if stopped:
+            time.sleep(max(0.0, due_s - time.monotonic()))
         now_s = time.monotonic()
         yield Tick(now_s, now_s - due_s)
         due_s += period_s

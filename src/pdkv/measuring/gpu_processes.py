@@ -4,6 +4,7 @@ NVML names processes as the host knows them. Inside a container these may be oth
 what cannot be found out stays unknown.
 """
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,21 +14,25 @@ from pdkv.measuring.gpu_visibility import Nvml
 from pdkv.measuring.host_readings import Row
 from pdkv.measuring.process_tree import read_process
 
+# The driver computes for 2 to 3 ms before it tells the shares (580.159 on an H200).
+SHARES_EVERY_S = 5.0
 PROCESS_FIELDS = ("gpu_process", "gpu_process.util", "gpu_process.mem_util")
 
 
 class GpuProcessReader:
     """Reads the processes of one device. ``missing`` tells what it does not give: ``{field: reason}``."""
 
-    def __init__(self, nvml: Nvml, uuid: str) -> None:
+    def __init__(self, nvml: Nvml, uuid: str, shares_every_s: float = SHARES_EVERY_S) -> None:
         self.missing: dict[str, str] = {}
         self._nvml = nvml
         self._uuid = uuid
         self._seen_us = 0
+        self._shares_every_s = shares_every_s
+        self._shares_due_s = 0.0
 
     def read(self) -> list[Row]:
         """A row per process: ``pid``, ``process`` (its name; null where this pid is none of ours to see),
-        ``mem_bytes``, ``util`` and ``mem_util`` (0–1, over the time since the reading before).
+        ``mem_bytes``, and every few seconds ``util`` and ``mem_util`` (0–1, of the driver's newest sample).
         """
         try:
             handle = self._nvml.nvmlDeviceGetHandleByUUID(self._uuid)
@@ -35,7 +40,10 @@ class GpuProcessReader:
         except pynvml.NVMLError as error:
             self.missing |= dict.fromkeys(PROCESS_FIELDS, str(error))
             return []
-        shares = self._shares(handle) if processes else {}
+        shares = {}
+        if processes and time.monotonic() >= self._shares_due_s:
+            self._shares_due_s = time.monotonic() + self._shares_every_s
+            shares = self._shares(handle)
         return [
             {
                 "pid": process.pid,

@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 
-from pdkv.measuring.process_tree import ProcessInfo, all_processes, read_usage
+from pdkv.measuring.process_tree import ProcessInfo, all_pids, read_process, read_usage
 
-# Looking for new processes walks over all of them: at most once a second, and never more than this share of the time.
+# Looking for new processes lists all of them: at most once a second, and never more than this share of the time.
 SCAN_EVERY_S = 1.0
 MAX_SCAN_SHARE = 0.005
 
@@ -72,12 +72,14 @@ class ProcessTrees:
     def __init__(self) -> None:
         self._roots: dict[int, tuple[str, str | None]] = {}
         self._members: dict[int, _Member] = {}
+        self._seen: set[int] = set()
         self._read_s = time.monotonic()
         self._scan_due_s = 0.0
 
     def watch(self, pid: int, instance: str, role: str | None) -> None:
         """Give rows for ``pid`` and its descendants from the reading on that follows the next :meth:`refresh`."""
         self._roots[pid] = (instance, role)
+        self._seen.clear()  # what belonged to nobody, or to an ancestor's tree, may belong to this one
         self._scan_due_s = 0.0
 
     def owner_of(self, pid: int) -> tuple[str, str | None] | None:
@@ -117,6 +119,7 @@ class ProcessTrees:
             now = read_usage(pid)
             if now is None or now.started != member.started:
                 del self._members[pid]
+                self._seen.discard(pid)
                 continue
             used[member.root] = used.get(member.root, 0.0) + max(0.0, now.cpu_s - member.cpu_s)
             memory[member.root] = memory.get(member.root, 0) + now.mem_bytes
@@ -124,11 +127,13 @@ class ProcessTrees:
         return used, memory
 
     def _find_members(self) -> None:
-        """Look for descendants of the roots among all processes."""
-        processes = all_processes()
+        """Look for descendants of the roots among the processes that have come since the last look."""
+        living = all_pids()
+        come = {pid: info for pid in living - self._seen if (info := read_process(pid)) is not None}
+        self._seen = living
         order = {root: number for number, root in enumerate(self._roots)}
-        for pid, info in processes.items():
-            root = self._nearest_root(pid, processes)
+        for pid, info in come.items():
+            root = self._nearest_root(pid, come)
             member = self._members.get(pid)
             if member is not None and member.started == info.started:
                 # An orphan keeps its root; one that was found before its own root was watched goes over to that.
@@ -139,11 +144,11 @@ class ProcessTrees:
                 if usage is not None and usage.started == info.started:
                     self._members[pid] = _Member(info.started, root, usage.cpu_s)
 
-    def _nearest_root(self, pid: int, processes: dict[int, ProcessInfo]) -> int | None:
+    def _nearest_root(self, pid: int, come: dict[int, ProcessInfo]) -> int | None:
         while pid not in self._roots:
-            if pid not in processes:
-                return None
-            pid = processes[pid].parent
+            if pid not in come:  # seen before: whose it is has been found out
+                return self._members[pid].root if pid in self._members else None
+            pid = come[pid].parent
         return pid
 
 
