@@ -34,17 +34,19 @@ SHARED: Floors = {
         "report_editions",
         "run_lock",
         "seals",
+        "study_outcome",
         "wings",
         "yaml_source",
     ),
 }
 MEASURING: Floors = {
     2: (
+        "container_client",
         "control_plane",
         "event_loop",
         "evidence",
-        "gpu_processes",
         "gpu_memory",
+        "gpu_processes",
         "gpu_readings",
         "gpu_topology",
         "gpu_use",

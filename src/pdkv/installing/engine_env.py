@@ -30,6 +30,7 @@ KINDS: tuple[EmbeddedKind, ...] = ("cpu", "cuda")
 Say = Callable[[str], None]
 
 OLDEST, NEWEST = (0, 26), (0, 33)  # engine versions whose logs, metrics and flags are known
+VERSION_WITHIN_S = 180.0  # a container's image may have to be loaded first
 PYTHONS = ((3, 11), (3, 14))  # versions for which every package of the locks has a build
 
 
@@ -155,6 +156,18 @@ def engine_version(python: Sequence[str]) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def command_version(command: Sequence[str]) -> str | None:
+    """The version that ``command --version`` tells, None if it tells none in time. Slow: vLLM is imported for it."""
+    try:
+        answer = subprocess.run(
+            [*command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=VERSION_WITHIN_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.findall(r"(?:^|\s)v?(\d+\.\d+\.\d+\S*)\s*$", answer.stdout, flags=re.MULTILINE)
+    return found[-1] if found and answer.returncode == 0 else None
 
 
 def check_machine(kind: EmbeddedKind) -> None:

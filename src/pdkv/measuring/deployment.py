@@ -1,5 +1,7 @@
 """All servers of a trial as one thing: its instances and the router before them, or a server that the user runs."""
 
+import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +12,7 @@ from typing import Any
 from pdkv.errors import StageFailed
 from pdkv.log_text import excerpt
 from pdkv.measuring.client import Target
+from pdkv.measuring.control_plane import http_get
 from pdkv.measuring.engine import Instance, place_instances
 from pdkv.measuring.ports import PortReservation
 from pdkv.measuring.process_tree import find_marked, send_signal
@@ -79,6 +82,19 @@ class Deployment:
         if self.router:
             self._start([self.router.server])
             await_ready([self.router.server], self.model, timeout_s, while_waiting=while_waiting)
+
+    def find_containers(self) -> bool:
+        """Whether servers run in containers of a daemon; from now on their pids are those of what runs in there."""
+        found = [instance.server.find_container() for instance in self.instances]
+        return any(found)
+
+    def engine_version(self) -> str | None:
+        """What the first instance says of itself, None if it does not."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            status, text = http_get(f"{self.instances[0].server.url}/version", 2)
+            version = json.loads(text).get("version") if status == 200 else None
+            return str(version) if version else None
+        return None
 
     @property
     def entry(self) -> Target:

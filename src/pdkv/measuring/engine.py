@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pdkv.errors import StageFailed
+from pdkv.measuring.container_client import complete_run
 from pdkv.measuring.cores import Binding, bind_to_cores, format_cores, split_cores
 from pdkv.measuring.ports import PortReservation
 from pdkv.measuring.server_process import ServerProcess
@@ -84,12 +85,15 @@ def place_instances(
         env = {name: fill_placeholders(value, values) for name, value in spec["env"].items()} | {MARK: mark}
         if own_gpus:
             env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(own_gpus)}
+        argv = [fill_placeholders(word, values) for word in spec["argv"]]
+        container = complete_run(argv, f"pdkv-{mark.rpartition('.')[2][:12]}-{spec['name']}", env)
         server = ServerProcess(
             name=spec["name"],
-            argv=[fill_placeholders(word, values) for word in spec["argv"]],
+            argv=container.argv if container else argv,
             env=env,
             port=int(values["port"]),
             log=log_folder / f"{spec['name']}.log",
+            container=container,
         )
         own_cores = share if on_cpu else None
         has_connector = bool(plan["asked"].get("kv_connector"))

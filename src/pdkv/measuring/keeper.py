@@ -1,10 +1,11 @@
 """The process between a measurement and one server: whatever happens above it, nothing below it stays alive.
 
-``python -m pdkv.measuring.keeper`` reads its order, one line of JSON ``{argv, env, log, grace_s}``, from standard
-input, starts the server in a session of its own and writes ``{"pid": N}``. It ends the server when it is told to stop
-(SIGTERM), when standard input closes (that is how it learns that the measurement was killed), or when the server ends
-by itself. Then it writes ``{"code": N}``, ends everything that descends from the server and writes
-``{"killed": […], "left": […], "removed": […]}`` (processes, and shared memory).
+``python -m pdkv.measuring.keeper`` reads its order, one line of JSON ``{argv, env, log, grace_s, remove}``, from
+standard input, starts the server in a session of its own and writes ``{"pid": N}``. It ends the server when it is told
+to stop (SIGTERM), when standard input closes (that is how it learns that the measurement was killed), or when the
+server ends by itself. Then it writes ``{"code": N}``, ends everything that descends from the server, runs ``remove``,
+the command that ends a container of a daemon, and writes ``{"killed": […], "left": […], "removed": […]}`` (processes,
+and shared memory).
 
 It is a process of its own because neither SIGKILL nor a crash of the measurement may leave an engine on a device, and a
 subreaper, because workers of an engine leave its process group and are orphaned when the engine is killed.
@@ -12,6 +13,7 @@ subreaper, because workers of an engine leave its process group and are orphaned
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -30,6 +32,7 @@ from pdkv.measuring.process_tree import (
 from pdkv.measuring.shared_memory import list_segments, mapped_segments, remove_abandoned
 
 ORPHAN_GRACE_S = 1.0
+REMOVE_WITHIN_S = 15.0
 POLL_S = 0.02
 
 
@@ -55,8 +58,9 @@ def main() -> int:
     _say({"code": code})
     _wait_until(lambda: not _living(), ORPHAN_GRACE_S)
     killed, left = kill_descendants(os.getpid())
+    outside = _remove_container(order["remove"])
     removed = remove_abandoned(ours)
-    _say({"killed": _named(killed), "left": _named(left), "removed": removed})
+    _say({"killed": _named(killed), "left": [*_named(left), *outside], "removed": removed})
     return 0
 
 
@@ -113,6 +117,21 @@ def _stop_server(server: int, grace_s: float) -> int | None:
         os.killpg(server, number)  # its own session, so its pid is its group
         _wait_until(has_ended, patience_s)
     return codes.get(server)
+
+
+def _remove_container(remove: list[str]) -> list[dict[str, Any]]:
+    """End the server's container, whatever became of its client; the container where it may still be there."""
+    if not remove:
+        return []
+    try:
+        done = subprocess.run(remove, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=REMOVE_WITHIN_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        problem = str(error)
+    else:
+        problem = done.stderr.strip() if done.returncode else ""
+    if not problem or re.search("no such container", problem, re.IGNORECASE):  # it removed itself (--rm)
+        return []
+    return [{"pid": None, "name": f"container {remove[-1]}: {problem[-200:]}"}]
 
 
 def _living() -> list[ProcessInfo]:

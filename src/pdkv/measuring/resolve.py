@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pdkv.errors import UserError
 from pdkv.installing import engine_env
+from pdkv.measuring.container_client import require_runnable
 from pdkv.measuring.model_shape import UNKNOWN, ModelShape, read_model_shape
 from pdkv.measuring.plan import ResolvedEngine
 from pdkv.records import Engine, Model
@@ -38,6 +39,7 @@ def require_engine(engine: Engine, home: Path) -> None:
     """Raise :class:`UserError` where the chosen engine is not there or is of a version that is not known."""
     chosen = choose_engine(engine, home)
     if engine.command:
+        require_runnable(engine.command)
         if shutil.which(engine.command[0]) is None:
             raise UserError(
                 f"engine.command: there is no program {engine.command[0]}", remedy="install it, or mend engine.command"

@@ -5,6 +5,7 @@ import json
 import queue
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import IO, Any
 
 from pdkv.errors import StageFailed
 from pdkv.log_text import excerpt, failure_reason
+from pdkv.measuring.container_client import ContainerRun, pid_of
 from pdkv.measuring.control_plane import http_get, http_post
 from pdkv.measuring.server_environment import clean_environment
 from pdkv.redaction import redact
@@ -28,13 +30,17 @@ LOG_TAIL_BYTES = 200_000
 
 @dataclass
 class ServerProcess:
-    """A server that was started. ``env`` holds only what was set for it; ``pid`` is the server's, not its keeper's."""
+    """A server that was started. ``env`` holds only what was set for it; ``pid`` is the server's, not its keeper's.
+
+    ``container``: how to end the one in which it runs, where ``argv`` is only a client of its daemon.
+    """
 
     name: str
     argv: list[str]
     env: dict[str, str]
     port: int
     log: Path
+    container: ContainerRun | None = None
     ready_s: float | None = None
     start_s: float = field(default_factory=time.monotonic)
     killed: list[dict[str, Any]] = field(default_factory=list)
@@ -60,7 +66,8 @@ class ServerProcess:
     def start(self) -> None:
         """Start keeper and server. Returns at once: several servers start at the same time."""
         environment = {**clean_environment(), **self.env}
-        order = {"argv": self.argv, "env": environment, "log": str(self.log), "grace_s": GRACE_S}
+        remove = self.container.remove if self.container else []
+        order = {"argv": self.argv, "env": environment, "log": str(self.log), "grace_s": GRACE_S, "remove": remove}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.start_s = time.monotonic()
         keeper = self._keeper = subprocess.Popen(
@@ -103,6 +110,12 @@ class ServerProcess:
         except OSError:
             return ""
 
+    def find_container(self) -> bool:
+        """Take the first process in the container for the server, instead of the client; whether it was found."""
+        found = pid_of(self.container) if self.container else None
+        self._pid = found or self.pid
+        return found is not None
+
     def tell_to_stop(self) -> None:
         """Have the keeper end the server; returns at once."""
         if self._keeper is not None and self._keeper.stdin is not None:
@@ -114,7 +127,7 @@ class ServerProcess:
         if self._keeper is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._keeper.wait(GRACE_S + 15)
+            self._keeper.wait(GRACE_S + 30)
         if self._keeper.poll() is None:
             self._keeper.kill()  # the kernel then kills the server
             self._keeper.wait()
@@ -149,16 +162,29 @@ def _is_readable(stream: IO[bytes] | None) -> bool:
 
 
 def stop_servers(servers: Sequence[ServerProcess]) -> list[dict[str, Any]]:
-    """End all servers at the same time. Returns processes that are still there: ``{name, pid, process}``."""
+    """End all servers at the same time. Returns what is still there: ``{name, pid, process}``.
+
+    ``pid`` is None for what is no process of a tree of ours: a container, or whatever answers at a server's port.
+    """
     for server in servers:
         server.tell_to_stop()
     for server in servers:
         server.wait_stopped()
-    return [
+    left = [
         {"name": server.name, "pid": process["pid"], "process": process["name"]}
         for server in servers
         for process in server.left
     ]
+    for server in servers:
+        if not server.left and _is_listened_to(server.port):
+            left.append({"name": server.name, "pid": None, "process": f"whatever listens at port {server.port}"})
+    return left
+
+
+def _is_listened_to(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
 
 
 def await_ready(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdkv.errors import UserError
+from pdkv.installing.engine_env import check_supported, command_version
 from pdkv.measuring.feasibility import (
     Host,
     estimate_seconds,
@@ -66,7 +67,8 @@ def _survey_cells(study: Study, home: Path) -> Survey:
     engine = choose_engine(study.engine, home)
     model_path, shape = resolve_model(study.model, home)
     host = look_at_host()
-    cells, obstacles = [], _engine_obstacles(study, home)
+    version, obstacles = _look_at_engine(study, home)
+    cells = []
     for workload, mode, dtype in study.cells():
         trial = study.trial(workload, mode, dtype, 1)
         plan = plan_trial(trial, engine, model_path, shape)
@@ -92,7 +94,8 @@ def _survey_cells(study: Study, home: Path) -> Survey:
             f"the study would take about {format_duration(seconds)}, more than limits.study_hours "
             f"({study.study_hours:g}) allows: lower requests, or raise limits.study_hours"
         )
-    return Survey(f"{engine.kind} ({engine.device})", host, tuple(cells), study.repeats, tuple(obstacles))
+    described = f"{engine.kind} ({engine.device})" + (f", vLLM {version}" if version else "")
+    return Survey(described, host, tuple(cells), study.repeats, tuple(obstacles))
 
 
 def refuse_obstacles(study: Study, survey: Survey) -> None:
@@ -102,14 +105,19 @@ def refuse_obstacles(study: Study, survey: Survey) -> None:
         raise UserError(f"{study.source} can't run on this machine:\n  {listed}")
 
 
-def _engine_obstacles(study: Study, home: Path) -> list[str]:
+def _look_at_engine(study: Study, home: Path) -> tuple[str | None, list[str]]:
+    """The version that an ``engine.command`` tells, and what keeps the engine from being started here."""
     if all(mode.endpoint for mode in study.modes):  # nothing is launched
-        return []
+        return None, []
+    version = None
     try:
         require_engine(study.engine, home)
+        version = command_version(study.engine.command) if study.engine.command else None
+        if version:
+            check_supported(version)
     except UserError as error:
-        return [f"{error.problem}: {error.remedy}" if error.remedy else error.problem]
-    return []
+        return version, [f"{error.problem}: {error.remedy}" if error.remedy else error.problem]
+    return version, []
 
 
 def describe_topology(trial: Trial) -> str:

@@ -160,6 +160,10 @@ class Measurement:
             self.watch_processes()
             waiting = partial(self.wait_on, "not ready yet")
             self.deployment.await_ready(self.trial.limits.launch_timeout_s, waiting)
+            if self.deployment.find_containers():
+                self.watch_processes()
+            versions = self.record.environment["engine"]
+            versions["vllm"] = versions["vllm"] or self.deployment.engine_version()  # nobody could ask a mere command
             note_segments(self.segments, (process.pid for process in descendants(os.getpid())), others)
             if self.deployment.router:
                 self.sampler.assign("router", "router", pid=self.deployment.router.server.pid)
