@@ -4,6 +4,8 @@
 # Gives: results/ (evidence and tables, docs/artifacts.md says what is in each file) and reports/.
 from snakemake.utils import min_version
 
+from pdkv.study.study_outcome import outcome_line
+
 min_version("9.27")
 
 
@@ -31,4 +33,16 @@ onstart:
             measures="measure" in due,
             writes=not due.isdisjoint(DRAWN_BY),
             on_cluster=not workflow.local_exec,
+            shares_disk=has_shared_disk(),
         )
+
+
+# A run that ends well may hold cells that failed, or whose numbers are in doubt: these are results, no errors of a job.
+onsuccess:
+    if workflow.is_main_process and not workflow.touch:
+        made = {
+            rule: [Path(job.output[0]) for job in workflow.dag.jobs if job.rule.name == rule]
+            for rule in ("summarize_cell", "write_pdf")
+        }
+        if line := outcome_line(made["summarize_cell"], made["write_pdf"]):
+            print(line, file=sys.stderr)

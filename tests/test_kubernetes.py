@@ -247,6 +247,13 @@ def test_shared_memory_policy_gives_each_pod_its_own(submitted: dict[str, dict[s
     assert volume["emptyDir"]["medium"] == "Memory"
 
 
+def test_a_model_that_no_pod_would_see_is_refused_before_anything_is_submitted(tmp_path: Path) -> None:
+    study = Study(tmp_path, GPU_STUDY.replace("org/model", "bundled"), runs=False)
+    done, api = study.snakemake()
+    assert "model: bundled is made in this folder, which the jobs do not see" in done.stdout
+    assert done.returncode != 0 and not api.manifests and not (study.bucket / "results").exists()
+
+
 # ---- the study, where nothing but the bucket is shared ----
 
 

@@ -68,10 +68,13 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
         _exit_with(error)
 
 
-def start_or_exit(study: "Study", measures: bool, writes: bool, on_cluster: bool = False) -> None:
+def start_or_exit(
+    study: "Study", measures: bool, writes: bool, on_cluster: bool = False, shares_disk: bool = True
+) -> None:
     """Lock the folder for a Snakemake run that is about to start; say what it will measure on this machine.
 
-    If it can't measure, or can't write the report in its language: why, and exit status 2.
+    ``shares_disk``: the jobs of a cluster see the files of this folder. If it can't measure, or can't write the report
+    in its language: why, and exit status 2.
     """
     from pdkv.run_lock import lock_run
 
@@ -81,6 +84,7 @@ def start_or_exit(study: "Study", measures: bool, writes: bool, on_cluster: bool
             _require_typefaces(study)
         if measures and on_cluster:
             _require_known_device(study)
+            _require_reachable_model(study, shares_disk)
         elif measures:
             _survey(study, sys.stderr)
     except UserError as error:
@@ -127,6 +131,14 @@ def _require_known_device(study: "Study") -> None:
 
     if not all(mode.endpoint for mode in study.modes):
         require_known_device(study.engine)
+
+
+def _require_reachable_model(study: "Study", shares_disk: bool) -> None:
+    if study.model.name == "bundled" and not shares_disk:
+        raise UserError(
+            f"{study.source}: model: bundled is made in this folder, which the jobs do not see",
+            remedy="copy a model into a volume that all pods have, and name its folder: model: /models/NAME",
+        )
 
 
 def _survey(study: "Study", stream: TextIO) -> None:

@@ -3,6 +3,11 @@ from functools import cache
 
 from pdkv.measuring.job_request import request_job
 
+# snakemake-storage-plugin-s3 (0.3.6) keeps the answer that a folder is not there, from before a job has made it: the run
+# would end with `server (missing in storage)` after the first trial. So it is asked anew each time.
+if s3 := sys.modules.get("snakemake_storage_plugin_s3"):
+    s3.StorageObject.is_dir = lambda self: any(self.get_subkeys())
+
 
 @cache
 def job_of(name):
@@ -12,6 +17,11 @@ def job_of(name):
 def is_on_cluster():
     """Whether trials are jobs of a scheduler: in the Snakemake that submits them, and in those within the jobs."""
     return workflow.remote_exec or not (workflow.local_exec or workflow.dryrun)
+
+
+def has_shared_disk():
+    """Whether jobs see the files of this folder, or only what they get through object storage."""
+    return bool(workflow.storage_settings.shared_fs_usage)
 
 
 def job_threads(wildcards):
