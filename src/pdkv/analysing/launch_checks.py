@@ -150,8 +150,11 @@ def _check_leftovers(leftovers: Sequence[Mapping[str, Any]] | None) -> Check:
     if not leftovers:
         return Check(name, "passed", "no process and no device memory of this trial was left")
     listed = "; ".join(", ".join(f"{key} {value}" for key, value in each.items()) for each in leftovers)
-    pids = " ".join(str(each["pid"]) for each in leftovers if "pid" in each)
+    pids = " ".join(str(each["pid"]) for each in leftovers if each.get("pid"))
     remedy = f"if they still live, end them with `kill {pids}`" if pids else ""
+    if any("gpu" not in each and each.get("pid") is None for each in leftovers):
+        outside = "`docker ps` and `ss -ltnp` name what runs outside of the trial's processes: end it"
+        remedy = f"{remedy}; {outside}" if remedy else outside
     if any("gpu" in each for each in leftovers):
         held = "nvidia-smi names by its pid what still holds GPU memory: end it with `kill PID`"
         remedy = f"{remedy}; {held}" if remedy else held
