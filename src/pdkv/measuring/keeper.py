@@ -32,7 +32,7 @@ from pdkv.measuring.process_tree import (
 from pdkv.measuring.shared_memory import list_segments, mapped_segments, remove_abandoned
 
 ORPHAN_GRACE_S = 1.0
-REMOVE_WITHIN_S = 15.0
+REMOVE_WITHIN_S = 30.0  # podman is patient for 10 s before it kills
 POLL_S = 0.02
 
 

@@ -127,7 +127,7 @@ class ServerProcess:
         if self._keeper is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._keeper.wait(GRACE_S + 30)
+            self._keeper.wait(GRACE_S + 45)
         if self._keeper.poll() is None:
             self._keeper.kill()  # the kernel then kills the server
             self._keeper.wait()
