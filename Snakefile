@@ -41,7 +41,11 @@ onstart:
 onsuccess:
     if workflow.is_main_process and not workflow.touch:
         made = {
-            rule: [Path(job.output[0]) for job in workflow.dag.jobs if job.rule.name == rule]
+            rule: [
+                Path(job.output[0])
+                for job in workflow.dag.jobs
+                if job.rule.name == rule
+            ]
             for rule in ("summarize_cell", "write_pdf")
         }
         if line := outcome_line(made["summarize_cell"], made["write_pdf"]):

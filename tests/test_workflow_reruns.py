@@ -128,20 +128,25 @@ def test_first_run_makes_everything(finished: Workspace) -> None:
     output = finished.output
     assert "2 cells × 1 launches = 2 trials" in output, "the check stands before the run"
     assert re.search(r"\[1/2\] w · \w+ · fp16 · r1", output), "progress says which trial of how many"
+    assert output.count("pdkv: cells: ") == 1, "the end says once what became of the cells"
+    assert re.search(r"^pdkv: cells: 2 \w+.*; report: reports/summary\.pdf$", output, re.MULTILINE)
 
 
 def test_another_language_rewrites_the_report_and_measures_nothing(workspace: Workspace) -> None:
-    english = (workspace.folder / "reports/summary.md").read_bytes()
+    english = (workspace.folder / "reports/summary.md").read_text(encoding="utf-8")
     assert workspace.due("--config", "report={language: zh}") == {
         "draw_figures": 1,
         "write_markdown": 1,
         "write_pdf": 1,
     }
     both = ("reports/summary.pdf", "--config", "report={language: both}")
-    assert workspace.due(*both) == {"draw_figures": 1, "write_markdown": 1, "write_pdf": 2}
-    workspace.run(*both)
+    # The English one too, though only in what it says of the command that makes it.
+    assert workspace.due(*both) == {"draw_figures": 1, "write_markdown": 2, "write_pdf": 2}
+    said = workspace.run(*both)
+    assert "report: reports/summary.pdf, reports/summary.zh.pdf" in said
     reports = workspace.folder / "reports"
-    assert (reports / "summary.md").read_bytes() == english
+    replaced = """ --config 'report={"language": "both"}'"""
+    assert (reports / "summary.md").read_text(encoding="utf-8").replace(replaced, "") == english
     chinese = (reports / "summary.zh.md").read_text(encoding="utf-8")
     assert "首 token 时延" in chinese
     assert "(figures.zh/w/metrics_0.svg)" in chinese

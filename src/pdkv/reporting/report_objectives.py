@@ -37,7 +37,7 @@ def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: st
     columns = (
         left(say("recommend.objective"), wide=True), left(say("effects.level")), left(say("mode.hardware")),
         left(say("recommend.cells"), wide=True), Column(say("recommend.value")),
-        left(say("recommend.next_best"), wide=True), Column(say("recommend.difference")), Column(say("recommend.more")),
+        left(say("recommend.next_best")), Column(say("recommend.difference")), Column(say("recommend.more")),
     )  # fmt: skip
     notes = _notes(races, rows, margin, say)
     ruled = ruled_by((outcome.objective, outcome.metric) for outcome in races)
