@@ -294,6 +294,13 @@ def _prepare_model(arguments: argparse.Namespace) -> None:
     prepare_model(arguments.folder, (arguments.python,) if arguments.python else ())
 
 
+def _merge(arguments: argparse.Namespace) -> None:
+    from pdkv.study_merge import merge_studies
+
+    for line in merge_studies(arguments.folders, arguments.into):
+        print(line)
+
+
 def _schema(_arguments: argparse.Namespace) -> None:
     from pdkv.study.config_schema import StudySection
 
@@ -362,6 +369,9 @@ def _add_study_verbs(verbs: Any) -> None:
     prepare = _add_verb(verbs, "prepare-model", _prepare_model, "make the folder of the bundled model")
     prepare.add_argument("folder", type=Path)
     prepare.add_argument("--python", help="one that has torch and transformers (default: the embedded engine's)")
+    merge = _add_verb(verbs, "merge", _merge, "join the results of two machines or runs into one study")
+    merge.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders that hold results/, at least 2")
+    merge.add_argument("--into", type=Path, default=Path(), metavar="FOLDER", help="without results (default: here)")
     _add_verb(verbs, "schema", _schema, "print the JSON schema of config files")
 
 

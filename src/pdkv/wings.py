@@ -34,6 +34,8 @@ SHARED: Floors = {
         "report_editions",
         "run_lock",
         "seals",
+        "stored_trials",
+        "study_merge",
         "study_outcome",
         "wings",
         "yaml_source",
