@@ -17,9 +17,8 @@ HEADERS = {
     "vllm-cuda": "The engine for NVIDIA GPUs (CUDA 13), from vllm-cuda.in. Whole: for --no-deps.",
 }
 ARGUMENTS = {
-    "pipeline": ["pyproject.toml"],
-    # Of its own, since botocore wants an older python-dateutil than the newest, which the pipeline has.
-    "kubernetes": ["pyproject.toml", "--extra", "kubernetes"],
+    "pipeline": ["pyproject.toml", "--constraint", "envs/constraints.in"],
+    "kubernetes": ["pyproject.toml", "--extra", "kubernetes", "--constraint", "envs/pipeline.txt"],
     "dev": ["envs/dev.in", "--constraint", "envs/pipeline.txt"],
     "vllm-cpu": ["envs/vllm-cpu.in", "--overrides", "envs/vllm-cpu-overrides.in"],
     "vllm-cuda": ["envs/vllm-cuda.in"],

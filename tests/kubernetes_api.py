@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import threading
+from base64 import b64decode
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,10 +26,11 @@ users: [{{name: test, user: {{token: test}}}}]
 
 
 class Pod:
-    """A job and the process that its only container is. Without one it has failed."""
+    """A job and the process that its only container is; without one, it runs until it has failed."""
 
     def __init__(self, manifest: dict[str, Any], process: "subprocess.Popen[bytes] | None", log: Path) -> None:
         self.manifest, self.process, self.log = manifest, process, log
+        self.has_failed = False
         self.deleted = False
 
     @property
@@ -37,7 +39,9 @@ class Pod:
 
     @property
     def exit_code(self) -> int | None:
-        return self.process.poll() if self.process else 1
+        if self.process:
+            return self.process.poll()
+        return 1 if self.has_failed else None
 
     def status(self) -> dict[str, Any]:
         code = self.exit_code
@@ -58,10 +62,13 @@ class Pod:
 
 
 class KubernetesApi:
-    """Answers from the beginning of its context to its end. ``runs``: start the containers of jobs."""
+    """Answers from the beginning of its context to its end.
 
-    def __init__(self, folder: Path, *, runs: bool, environment: Mapping[str, str]) -> None:
-        self.folder, self.runs, self.environment = folder, runs, dict(environment)
+    Without an ``environment`` for them nothing runs in the pods, and all fail when ``fail_at`` of them have come.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None, *, fail_at: int = 1) -> None:
+        self.folder, self.environment, self.fail_at = folder, environment, fail_at
         self.pods: dict[str, Pod] = {}
         self.secrets: list[dict[str, Any]] = []
         self.requests: list[str] = []
@@ -101,6 +108,8 @@ class KubernetesApi:
         if method == "POST" and where.endswith("/jobs"):
             pod = self._start(body)
             self.pods[pod.name] = pod
+            for each in self.pods.values():
+                each.has_failed = len(self.pods) >= self.fail_at
             return 201, body
         if method == "GET" and where.endswith("/pods"):
             wanted = query["labelSelector"][0].removeprefix("job-name=")
@@ -123,13 +132,14 @@ class KubernetesApi:
         folder = self.folder / manifest["metadata"]["name"]
         folder.mkdir()
         log = folder.with_suffix(".log")
-        if not self.runs:
+        if self.environment is None:
             return Pod(manifest, None, log)
         values = {key: value for secret in self.secrets for key, value in (secret.get("data") or {}).items()}
-        assert all(each["valueFrom"]["secretKeyRef"]["key"] in values for each in container.get("env", []))
+        named = {each["name"]: values[each["valueFrom"]["secretKeyRef"]["key"]] for each in container.get("env", [])}
+        environment = {**self.environment, **{name: b64decode(value).decode() for name, value in named.items()}}
         with log.open("wb") as stream:
             command = [*container["command"], *container["args"]]
-            options: dict[str, Any] = {"cwd": folder, "env": self.environment, "start_new_session": True}
+            options: dict[str, Any] = {"cwd": folder, "env": environment, "start_new_session": True}
             process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, **options)
         return Pod(manifest, process, log)
 

@@ -1,7 +1,7 @@
 """profiles/kubernetes without a cluster: what Snakemake's own executor submits, and the study through object storage.
 
 The executor speaks to a stand-in of the Kubernetes API over HTTP, so manifests are judged as they come over the wire,
-by the JSON schemas of Kubernetes. A folder is in the place of the bucket.
+by the JSON schemas of Kubernetes. Results are in a stand-in for S3.
 """
 
 import json
@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from kubernetes_api import KubernetesApi
+from s3_server import S3Server
 
 from pdkv.measuring.job_request import request_job
 from pdkv.study.config import load_study
@@ -41,21 +43,21 @@ workloads:
 modes: [default]
 dtypes: [fp16]
 """
-# What a pod calls by these names. pip would fetch the storage plugin, rsync moves what the storage plugin stores.
+SECRET = "open-sesame"
+# What a pod calls by these names. pip would fetch the storage plugin.
 PROGRAMS = {
     "python": f'exec {sys.executable} "$@"',
     "pip": 'echo "pip $*"',
     "vllm": "echo 0.32.0",
-    "rsync": 'while [ $# -gt 2 ]; do shift; done; mkdir -p "$(dirname "$2")"; cp -aL "$1" "$2"',
 }
 
 
 class Study:
-    """A clone in which Snakemake runs with the profile, and what stands for the cluster and the bucket."""
+    """A clone in which Snakemake runs with the profile, and what stands for the cluster."""
 
-    def __init__(self, folder: Path, text: str, *, runs: bool) -> None:
-        self.clone, self.bucket, self.cluster = (folder / name for name in ("clone", "bucket", "cluster"))
-        for made in (self.clone, self.bucket, self.cluster, folder / "bin"):
+    def __init__(self, folder: Path, text: str, storage: S3Server, *, runs: bool) -> None:
+        self.clone, self.cluster = folder / "clone", folder / "cluster"
+        for made in (self.clone, self.cluster, folder / "bin"):
             made.mkdir(parents=True)
         for name in SOURCES:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -68,27 +70,22 @@ class Study:
         path = f"{folder / 'bin'}:{os.environ['PATH']}"
         own = {"PATH": path, "PYTHONPATH": "src", "PDKV_LEASE_DIR": str(folder / "leases")}
         self.environment = {**os.environ, **own}
+        keys = {"ENDPOINT_URL": storage.url, "ACCESS_KEY": "open", "SECRET_KEY": SECRET}
+        self.keys = {f"SNAKEMAKE_STORAGE_S3_{name}": value for name, value in keys.items()}
         self.runs = runs
         for command in (["init", "--quiet"], ["add", "--all"]):  # what git knows is what travels into a pod
             subprocess.run(["git", *command], cwd=self.clone, check=True)
 
     def snakemake(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], KubernetesApi]:
-        options = [
-            "--profile",
-            "profiles/kubernetes",
-            "--configfile",
-            "my.yaml",
-            "--seconds-between-status-checks",
-            "1",
-        ]
-        options += ["--default-storage-provider", "fs", "--default-storage-prefix", str(self.bucket)]
+        options = ["--profile", "profiles/kubernetes", "--configfile", "my.yaml"]
+        options += ["--seconds-between-status-checks", "1"]
         folder = self.cluster / str(len(list(self.cluster.iterdir())))
         folder.mkdir()
-        with KubernetesApi(folder, runs=self.runs, environment=self.environment) as api:
+        with KubernetesApi(folder, self.environment if self.runs else None, fail_at=3) as api:
             done = subprocess.run(
                 [sys.executable, "-m", "snakemake", *options, *arguments],
                 cwd=self.clone,
-                env={**self.environment, "KUBECONFIG": str(api.kubeconfig)},
+                env={**self.environment, **self.keys, "KUBECONFIG": str(api.kubeconfig)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 encoding="utf-8",
@@ -98,12 +95,16 @@ class Study:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> KubernetesApi:
-    """After a study on GPUs was submitted to it, with a key of the bucket; none of its pods runs."""
-    study = Study(tmp_path_factory.mktemp("gpus"), GPU_STUDY, runs=False)
-    study.environment["BUCKET_KEY"] = "open-sesame"
-    _, api = study.snakemake("--envvars", "BUCKET_KEY")
-    assert api.manifests
+def storage() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, storage: S3Server) -> KubernetesApi:
+    """After a study on GPUs was submitted to it; none of its pods runs."""
+    done, api = Study(tmp_path_factory.mktemp("gpus"), GPU_STUDY, storage, runs=False).snakemake()
+    assert api.manifests, done.stdout
     return api
 
 
@@ -183,13 +184,13 @@ def test_a_pod_has_our_image_and_the_models(submitted: dict[str, dict[str, Any]]
 
 
 def test_keys_travel_in_a_secret_and_stand_in_no_manifest(cluster: KubernetesApi) -> None:
-    assert "open-sesame" not in json.dumps(cluster.manifests)
+    assert SECRET not in json.dumps(cluster.manifests)
     (secret,) = cluster.secrets
     require_valid({"apiVersion": "v1", "kind": "Secret", **secret}, *KUBERNETES)
     for manifest in cluster.manifests:
-        (named,) = container_of(manifest)["env"]
-        assert named["name"] == "BUCKET_KEY"
-        assert named["valueFrom"]["secretKeyRef"] == {"name": secret["metadata"]["name"], "key": "bucket_key"}
+        (named,) = (each for each in container_of(manifest)["env"] if each["name"] == "SNAKEMAKE_STORAGE_S3_SECRET_KEY")
+        place = {"name": secret["metadata"]["name"], "key": "snakemake_storage_s3_secret_key"}
+        assert named == {"name": named["name"], "valueFrom": {"secretKeyRef": place}}
 
 
 # ---- what is set up by hand ----
@@ -247,26 +248,32 @@ def test_shared_memory_policy_gives_each_pod_its_own(submitted: dict[str, dict[s
     assert volume["emptyDir"]["medium"] == "Memory"
 
 
-def test_a_model_that_no_pod_would_see_is_refused_before_anything_is_submitted(tmp_path: Path) -> None:
-    study = Study(tmp_path, GPU_STUDY.replace("org/model", "bundled"), runs=False)
+def test_a_model_that_no_pod_would_see_is_refused_before_anything_is_submitted(
+    tmp_path: Path, storage: S3Server
+) -> None:
+    study = Study(tmp_path, GPU_STUDY.replace("org/model", "bundled"), storage, runs=False)
     done, api = study.snakemake()
     assert "model: bundled is made in this folder, which the jobs do not see" in done.stdout
-    assert done.returncode != 0 and not api.manifests and not (study.bucket / "results").exists()
+    assert done.returncode != 0 and not api.manifests
 
 
 # ---- the study, where nothing but the bucket is shared ----
 
 
 def test_a_study_goes_through_the_bucket_to_its_report(tmp_path: Path) -> None:
-    study = Study(tmp_path, FAKE_STUDY, runs=True)
-    done, api = study.snakemake()
-    logs = "\n".join(pod.log.read_text(encoding="utf-8") for pod in api.pods.values())
-    assert done.returncode == 0, f"{done.stdout}\n{logs}"
-    assert (study.clone / "reports/summary.pdf").is_file() and (study.clone / "reports/summary.md").is_file()
-    assert not (study.clone / "results").exists() and not (study.bucket / "reports").exists()
-    trial = study.bucket / "results/w/default/fp16/r1"
-    assert json.loads((trial / "stages.json").read_text())["outcome"]["status"] == "ok"
-    assert (trial / "server/single.log").is_file() and (trial / "logs/measure.log").is_file()
-    again, api = study.snakemake()
+    with S3Server() as storage:
+        study = Study(tmp_path, FAKE_STUDY, storage, runs=True)
+        done, api = study.snakemake()
+        logs = "\n".join(pod.log.read_text(encoding="utf-8") for pod in api.pods.values())
+        assert done.returncode == 0, f"{done.stdout}\n{logs}"
+        again, second = study.snakemake()
     assert again.returncode == 0 and "Nothing to be done" in again.stdout, again.stdout
-    assert not api.manifests
+    assert len(api.manifests) == 1 and not second.manifests
+    assert (study.clone / "reports/summary.pdf").is_file() and (study.clone / "reports/summary.md").is_file()
+    assert not (study.clone / "results").exists()
+    trial = "study/results/w/default/fp16/r1"
+    assert json.loads(storage.objects[f"{trial}/stages.json"][0])["outcome"]["status"] == "ok"
+    assert {f"{trial}/server/single.log", f"{trial}/logs/measure.log", "study/results/summary.csv"} <= set(
+        storage.objects
+    )
+    assert not [key for key in storage.objects if "reports" in key or "sources" in key]
