@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from pdkv.analysing.load_activity import describe_levels
+from pdkv.analysing.service_levels import pool_service_metrics
 from pdkv.analysing.stats import summarize
 from pdkv.analysing.token_energy import energy_metrics, pool_energy_metrics
 from pdkv.artifacts import write_json, write_parquet
@@ -284,7 +285,7 @@ def _point(
         }
         for rows, trial in zip(launches, trials, strict=True)
     ]
-    served = _service(pooled, mean_rates["request_throughput"]["value"], sample.ttft_limit_ms)
+    served = pool_service_metrics(own) if sample.ttft_limit_ms else {}
     return {
         "point": index,
         "arrival": "closed",

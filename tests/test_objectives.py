@@ -1,6 +1,7 @@
 """Which cells may be the best: each place, ties, cycles, unequal hardware, refusals, and that luck makes no winner."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,37 @@ class TestCells:
 
     def test_without_power_readings_there_is_no_energy_at_all(self, tmp_path: Path) -> None:
         assert not [row for row in objective_rows(cells_of(tmp_path, Sample())) if row["objective"] == "energy"]
+
+    def test_goodput_is_per_gpu_and_no_objective_without_service_levels(self, tmp_path: Path) -> None:
+        served = cells_of(tmp_path, replace(GPUS, ttft_limit_ms=250.0))
+        rows = {(row["mode"], row["dtype"]): row for row in of(objective_rows(served), objective="goodput")}
+        one = served[0]["points"][0]["metrics"]["goodput"]["value"]
+        assert rows["default", "fp16"]["value"] == pytest.approx(one)
+        assert (rows["1p1d", "fp16"]["unit"], rows["1p1d", "fp16"]["place"]) == ("req/s/GPU", "worse")
+        two = served[-2]["points"][0]["metrics"]["goodput"]["value"]
+        assert rows["1p1d", "fp16"]["value"] == pytest.approx(two / 2)
+        assert {row["race"] for row in rows.values()} == {1}, "cells on different amounts of hardware meet"
+        assert not [row for row in objective_rows(cells_of(tmp_path / "b", GPUS)) if row["objective"] == "goodput"]
+
+    def test_a_cell_whose_requests_all_miss_keeps_no_other_from_being_recommended(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, replace(GPUS, modes=("default", "1p1d"), ttft_limit_ms=250.0))
+        for metrics in (m for point in cells[2]["points"] for m in [point["metrics"], *point["per_launch"]]):
+            metrics["goodput"]["value"] = 0.0
+        rows = of(objective_rows(cells), objective="goodput")
+        missed = rows[2]
+        assert (missed["place"], missed["value"], missed["note"]) == ("out", 0.0, "no request met the service levels")
+        assert [row["place"] for row in rows if row is not missed].count("worse") == 1
+        for cell in cells:
+            for metrics in (m for point in cell["points"] for m in [point["metrics"], *point["per_launch"]]):
+                metrics["goodput"]["value"] = 0.0
+        assert {row["place"] for row in of(objective_rows(cells), objective="goodput")} == {"out"}
+
+    def test_goodput_that_other_limits_counted_does_not_race(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, replace(GPUS, modes=("default",), ttft_limit_ms=250.0))
+        cells[1]["slo"] = {**cells[1]["slo"], "ttft_ms": 100.0}
+        rows = of(objective_rows(cells), objective="goodput")
+        assert {row["place"] for row in rows} == {"not compared"}
+        assert rows[0]["note"] == "not comparable: ttft_ms: 100.0 / 250.0"
 
     def test_one_launch_recommends_nothing(self, tmp_path: Path) -> None:
         rows = objective_rows(cells_of(tmp_path, Sample()))

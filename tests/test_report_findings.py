@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from sample_results import Sample, write_sample
 
+from pdkv.analysing.comparison import compare
 from pdkv.analysing.objective_places import PlacedCell, outcomes_of
 from pdkv.analysing.objectives import rank_objectives
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
-from pdkv.reporting.report_blocks import Bullets, Paragraph, Report, Table
+from pdkv.reporting.report_blocks import Bullets, Definitions, Paragraph, Report, Table
 from pdkv.reporting.report_effects import TOLD
 from pdkv.reporting.report_interactions import describe_interactions, tell_interactions
 from pdkv.reporting.report_metrics import NUMBERS, tell_findings
@@ -144,6 +145,53 @@ class TestMetricSentences:
         assert findings(effect("chunked", **tie)) == [
             "Against default/fp16, mean TTFT is equivalent within ±2% in chunked/fp16 (c = 2)."
         ]
+
+
+class TestGoodput:
+    def served(self, mode: str, goodput: float, gpus: int = 1, **slo: float) -> Cell:
+        made = cell(mode, gpus=gpus)
+        made.content["slo"] = {"ttft_ms": 500.0, "tpot_ms": None, "e2el_ms": None, "target_share": 0.9, **slo}
+        for point in made.content["points"]:
+            point["metrics"]["goodput"] = {"unit": "req/s", "value": goodput}
+        return made
+
+    def test_it_is_told_among_the_findings_of_throughput_where_it_was_counted(self) -> None:
+        cells = [self.served("default", 2.0), self.served("1p1d", 3.0, gpus=2)]
+        total = effect("1p1d", metric="goodput", stat="value")
+        each = effect("1p1d", metric="goodput_per_device", stat="value", **LOWER)
+        assert findings(total, each, cells=cells, metric="output_throughput") == [
+            "Against default/fp16, goodput is higher in 1p1d/fp16 (+10.0% [+5.0, +15.0] at c = 2).",
+            "Against default/fp16, goodput per GPU or core is lower in 1p1d/fp16 (−10.0% [−15.0, −5.0] at c = 2).",
+        ]
+
+    def test_one_launch_is_an_observation_in_requests_a_second(self) -> None:
+        rows = [effect("1p1d", metric=m, stat=s, **ONE_LAUNCH) for m, s in (("goodput", "value"), ("ttft", "mean"))]
+        cells = [self.served("default", 2.0), self.served("1p1d", 3.0, gpus=2)]
+        said = findings(*rows, cells=cells, metric="output_throughput")
+        assert "goodput from 2.00 req/s (default/fp16) to 3.00 req/s (1p1d/fp16)" in said[0]
+        other_limits = [cells[0], self.served("1p1d", 3.0, gpus=2, ttft_ms=100.0)]
+        said = findings(*rows, cells=other_limits, metric="output_throughput")
+        assert not any("concurrency 2 " in text for text in said)
+
+    def test_where_a_launch_served_nothing_no_percentile_is_blamed(self) -> None:
+        cells = [self.served("default", 2.0), self.served("1p1d", 3.0, gpus=2)]
+        row = effect(
+            "1p1d", metric="goodput", stat="value", **{**OPEN, "ci_low": "", "ci_high": "", "more_repeats": ""}
+        )
+        (said,) = findings(row, cells=cells, metric="output_throughput")
+        assert "percentile" not in said
+        assert said.endswith("goodput of 1p1d/fp16 (c = 2): how many more repeats would decide cannot be said.")
+
+    @pytest.mark.parametrize("limit", [250.0, None])
+    def test_conclusion_and_definitions(self, tmp_path: Path, limit: float | None) -> None:
+        report = report_of(tmp_path, Sample(launches=3, failed=GOOD, suspect=GOOD, gpu=True, ttft_limit_ms=limit))
+        conclusion = next(section for section in report.sections if section.title.startswith("Conclusion"))
+        table = next(block for block in conclusion.blocks if isinstance(block, Table))
+        named = [row[0].text for row in table.rows]
+        assert ("Goodput (goodput per GPU or core)" in named) is (limit is not None)
+        defined = [term for s in report.sections for b in s.blocks if isinstance(b, Definitions) for term, _ in b.items]
+        assert {"Goodput", "Share that meets (slo_share)"} <= set(defined)
+        assert not any("Not measured" in text and "Goodput" in text for text in texts_of(report))
 
 
 class TestPairs:
@@ -448,6 +496,18 @@ def test_a_report_of_one_launch_uses_no_verdict_word(tmp_path: Path) -> None:
     ]
     assert any(text.startswith("Nothing can be recommended yet") for text in report.said)
     assert not [text for text in (*sentences, *report.said) for word in VERDICT_WORDS if word in text]
+
+
+def test_no_pair_is_told_in_a_longer_breath_than_forty_five_words(tmp_path: Path) -> None:
+    sample = Sample(modes=("default", "2x", "1p1d"), launches=5, requests=120, concurrencies=(2, 16, 64), gpu=True)
+    cells = write_sample(tmp_path, replace(sample, failed=GOOD))
+    compare(cells, BASE, tmp_path / "comparisons.csv")
+    report = read_report(cells, tmp_path / "comparisons.csv", ReportSettings("A study", "en", BASE))
+    sections = [section for section in report.sections if section.title.startswith(("Disaggregation", "KV-cache p"))]
+    told = [text for s in sections for block in s.blocks if isinstance(block, Bullets) for text in block.items]
+    assert sum("against" in text for text in told) >= 7, "every pair has something that was decided"
+    longest = max((sentence for text in told for sentence in text.split(". ")), key=lambda text: len(text.split()))
+    assert len(longest.split()) <= 45, longest
 
 
 @pytest.mark.parametrize("suspect", [("chunked", "fp8"), ("default", "fp16")])

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from sample_results import Sample, write_sample
+from snakemake.cli import parse_config
 
 from pdkv import wings
 from pdkv.analysing.identical_cells import best_cells, identical_groups, noise
@@ -473,6 +475,20 @@ class TestOtherSections:
         assert values["Model"] == "SmolLM2-135M-Instruct (bundled)"
         assert values["Load format"] == "auto (the model's own weights)"
 
+    def test_the_command_names_what_was_replaced_so_that_snakemake_reads_it_again(self, tmp_path: Path) -> None:
+        typed = [
+            "repeats=3", "model=/models/my model", "report={language: both, margin: 0.05}", "modes=[default, 1p1d]",
+            "cost=", "engine=it's", "title='5'", "flag=True", "text=true",
+        ]  # fmt: skip
+        overrides = parse_config(typed)
+        report = report_of(tmp_path, settings=replace(SETTINGS, config="c.yaml", overrides=overrides))
+        section = next(each for each in report.sections if each.title == "How to reproduce")
+        (command,) = [block.text for block in section.blocks if isinstance(block, Excerpt)]
+        words = shlex.split(command)
+        assert words[4:7] == ["--configfile", "c.yaml", "--config"]
+        assert parse_config(words[7:]) == overrides
+        assert command.startswith("snakemake --cores 1 reports/summary.pdf --configfile c.yaml --config repeats=3 ")
+
     @pytest.mark.parametrize(
         ("config", "command"),
         [
@@ -572,6 +588,9 @@ class TestSettings:
     def test_the_config_comes_with_them(self) -> None:
         text = '{"title": "T", "language": "en", "baseline": {"mode": "a", "dtype": "b"}, "config": "c.yaml"}'
         assert ReportSettings.from_json(text).config == "c.yaml"
+        assert ReportSettings.from_json(text).overrides == {}
+        replaced = json.dumps({**json.loads(text), "overrides": {"repeats": 3}})
+        assert ReportSettings.from_json(replaced).overrides == {"repeats": 3}
 
     def test_round_trip(self) -> None:
         text = '{"title": "T", "language": "en", "baseline": {"mode": "default", "dtype": "fp16"}}'
