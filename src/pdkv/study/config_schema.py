@@ -127,9 +127,9 @@ class WorkloadSection(_Section):
         default_factory=list, description="requests per second, above 0"
     )
     arrival: Literal["poisson", "constant"] = Field("poisson", description="poisson or constant (with request_rate)")
-    requests: Annotated[
-        list[Requests], BeforeValidator(_listed, json_schema_input_type=list[Requests] | Requests)
-    ] = Field(min_length=1, description="a whole number of measured requests, for all load levels or one for each")
+    requests: Annotated[list[Requests], BeforeValidator(_listed, json_schema_input_type=list[Requests] | Requests)] = (
+        Field(min_length=1, description="a whole number of measured requests, for all load levels or one for each")
+    )
     max_model_len: Whole = Field(ge=2, le=100_000_000, description="a whole number of tokens")
 
     @model_validator(mode="after")
