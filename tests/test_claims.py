@@ -52,17 +52,18 @@ ONE_LAUNCH = {"ci_low": "", "ci_high": "", "verdict": "not decided: one launch"}
         ("higher", {}, "supported"),
         ("lower", {}, "contradicted"),
         ("lower", LOWER, "supported"),
-        ("higher", ABOUT_SAME, "contradicted"),
+        ("higher", ABOUT_SAME, "cannot tell"),
         ("equivalent", ABOUT_SAME, "supported"),
         ("equivalent", {}, "contradicted"),
         ("equivalent", SURE_BUT_SMALL, "cannot tell"),
         ("higher", SURE_BUT_SMALL, "supported"),
         ("different", {}, "supported"),
-        ("different", ABOUT_SAME, "contradicted"),
+        ("different", ABOUT_SAME, "cannot tell"),
         ("not lower", ABOUT_SAME, "supported"),
         ("not lower", {}, "supported"),
         ("not lower", LOWER, "contradicted"),
         ("not higher", {}, "contradicted"),
+        ("not higher", SURE_BUT_SMALL, "cannot tell"),
         *((expect, OPEN, "cannot tell") for expect in ("lower", "higher", "equivalent", "different", "not lower")),
         *((expect, ONE_LAUNCH, "cannot tell") for expect in ("lower", "higher", "equivalent", "not higher")),
     ],
@@ -80,6 +81,48 @@ def test_a_size_is_held_against_the_interval(low: str, high: str, verdict: str) 
     decided = "higher" if low else "not decided: two launches"
     (found,) = judge({**FP8, "at_least": 5}, effect(ratio="5", ci_low=low, ci_high=high, verdict=decided))
     assert found.verdict == verdict
+
+
+DIRECTION_WITHIN = "the effect has the claimed direction and is within ±5%, which the study calls equivalent"
+NONE_BEYOND = "no effect beyond ±5%, and a smaller one cannot be told"
+
+
+@pytest.mark.parametrize(
+    ("expect", "low", "high", "verdict", "why"),
+    [
+        ("higher", "1.018", "1.022", "cannot tell", DIRECTION_WITHIN),
+        ("lower", "0.978", "0.982", "cannot tell", DIRECTION_WITHIN),
+        ("different", "1.018", "1.022", "cannot tell", DIRECTION_WITHIN),
+        ("higher", "0.99", "1.01", "cannot tell", NONE_BEYOND),
+        ("lower", "0.99", "1.01", "cannot tell", NONE_BEYOND),
+        ("different", "0.99", "1.01", "cannot tell", NONE_BEYOND),
+        ("higher", "1", "1", "cannot tell", NONE_BEYOND),
+        ("higher", "0.978", "0.982", "contradicted", ""),
+        ("lower", "1.018", "1.022", "contradicted", ""),
+        ("equivalent", "1.018", "1.022", "supported", ""),
+    ],
+)
+def test_an_effect_inside_the_margin_neither_denies_nor_supports_its_own_direction(
+    expect: str, low: str, high: str, verdict: str, why: str
+) -> None:
+    row = effect(ratio="1", ci_low=low, ci_high=high, verdict="equivalent")
+    claim = Claim(says="x", tests=(ClaimTest.model_validate({**FP8, "expect": expect}),))
+    cells = [cell("1p1d", "bf16"), cell("1p1d", "fp8")]
+    (found,) = judge_claims(StudyResults(cells, [row]), {"X": claim}, margin=0.05)
+    assert (found.verdict, found.evidence[0].why) == (verdict, why)
+
+
+def test_what_cannot_be_told_says_why() -> None:
+    note = "3 launches cannot carry the interval of a p99: 5 can"
+    row = effect(stat="p99", ci_low="", ci_high="", verdict="cannot tell", note=note)
+    (rare,) = judge({**FP8, "stat": "p99", "expect": "higher"}, row)
+    assert (rare.verdict, rare.evidence[0].why) == ("cannot tell", note)
+    (wide,) = judge({**FP8, "expect": "higher"}, effect(**OPEN, note="about 2 more repeats would likely decide"))
+    assert wide.evidence[0].why == "about 2 more repeats would likely decide"
+    (size,) = judge({**FP8, "at_least": 1.1}, effect())
+    assert (size.verdict, size.evidence[0].why) == ("cannot tell", "the claimed ratio lies within the interval")
+    (small,) = judge({**FP8, "expect": "equivalent"}, effect(**SURE_BUT_SMALL))
+    assert small.evidence[0].why == "there is an effect, and it may be within ±2%"
 
 
 def test_an_observation_keeps_its_effect_and_says_why_it_decides_nothing() -> None:

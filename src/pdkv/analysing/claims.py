@@ -132,23 +132,42 @@ def _judge(
         return Evidence(cells, None, "not measured", "the study makes no such comparison")
     if effect.ratio is None:
         return Evidence(cells, effect, "not measured", effect.row.get("note") or "no value")
-    return Evidence(cells, effect, _verdict(effect, test, margin), _why_undecided(effect))
+    return Evidence(cells, effect, *_verdict(effect, test, margin))
 
 
-def _verdict(effect: Effect, test: ClaimTest, margin: float) -> ClaimVerdict:
+def _verdict(effect: Effect, test: ClaimTest, margin: float) -> tuple[ClaimVerdict, str]:
+    """The verdict; where it is "cannot tell", why."""
     if effect.interval is None or effect.verdict not in (*DECIDED, "cannot tell"):
-        return "cannot tell"
+        return "cannot tell", effect.row.get("note", "") if effect.verdict == "cannot tell" else effect.verdict
     low, high = effect.interval
     if test.at_least is not None:
-        return "supported" if low >= test.at_least else "contradicted" if high < test.at_least else "cannot tell"
+        if low < test.at_least <= high:
+            return "cannot tell", "the claimed ratio lies within the interval"
+        return ("supported" if low >= test.at_least else "contradicted"), ""
     if effect.verdict not in DECIDED or test.expect is None:
-        return "cannot tell"
+        return "cannot tell", effect.row.get("note", "")
     if effect.verdict in FULFIL[test.expect]:
-        return "supported"
+        return "supported", ""
+    if effect.verdict == "equivalent":
+        return _verdict_within_margin(low, high, test.expect, margin)
     # A difference that is sure, and may yet be smaller than what matters, does not contradict "about the same".
     may_be_small = high > 1 - margin and low < 1 + margin
-    return "cannot tell" if test.expect == "equivalent" and may_be_small else "contradicted"
+    if "equivalent" in FULFIL[test.expect] and may_be_small:
+        return "cannot tell", f"there is an effect, and it may be within ±{margin * 100:g}%"
+    return "contradicted", ""
 
 
-def _why_undecided(effect: Effect) -> str:
-    return effect.verdict if effect.verdict.startswith("not decided") else ""
+def _verdict_within_margin(low: float, high: float, expected: str, margin: float) -> tuple[ClaimVerdict, str]:
+    """Of a difference that was claimed and is equivalent: it may be there and small, which "equivalent" does not deny.
+
+    It supports nothing either: the interval is that of one comparison, and whether equality was rejected in the whole
+    family is not told of what is equivalent.
+    """
+    if low <= 1 <= high:
+        return "cannot tell", f"no effect beyond ±{margin * 100:g}%, and a smaller one cannot be told"
+    if expected != "different" and (expected == "higher") != (low > 1):
+        return "contradicted", ""
+    return (
+        "cannot tell",
+        f"the effect has the claimed direction and is within ±{margin * 100:g}%, which the study calls equivalent",
+    )

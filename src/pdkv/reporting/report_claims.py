@@ -79,12 +79,11 @@ def _saw(claim: Claim, say: Wording) -> str:
 
 
 def _undecided(finding: Finding, say: Wording) -> str:
-    """Why comparisons have no verdict, each reason once: ``not decided: one launch``."""
-    return say("list.comma").join(
-        dict.fromkeys(
-            retell(each.why, say) for each in finding.evidence if each.effect and each.effect.ratio and each.why
-        )
-    )
+    """Why a test cannot tell, each reason once: ``not decided: one launch``."""
+    if finding.verdict != "cannot tell":
+        return ""
+    reasons = [retell(each.why, say) for each in finding.evidence if each.effect and each.effect.ratio and each.why]
+    return say("list.semicolon").join(dict.fromkeys(reasons))
 
 
 def _expected(finding: Finding, say: Wording) -> str:
