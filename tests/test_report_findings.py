@@ -42,7 +42,8 @@ def cell(mode: str, dtype: str = "fp16", *, state: str = "valid", gpus: int = 1,
     content = {
         "workload": "w", "mode": mode, "dtype": dtype, "state": state, "gpus": gpus,
         "config": {"workload": {"points": POINTS}, "mode": {"prefill": int(mode == "1p1d")}},
-        "trials": [{"repeat": 1, "state": state, "launch": {"identity": identity or f"{mode}-{dtype}"}}],
+        "trials": [{"repeat": 1, "state": state, "launch": {"identity": identity or f"{mode}-{dtype}"}, "checks": []}],
+        "label": f"{mode}/{dtype}", "checks": [], "environment": {},
         "points": [{**point, "point": i, "state": state, "metrics": metrics} for i, point in enumerate(POINTS)],
     }  # fmt: skip
     return Cell(Path(), content)

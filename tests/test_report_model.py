@@ -14,7 +14,7 @@ from sample_results import Sample, write_sample
 from snakemake.cli import parse_config
 
 from pdkv import wings
-from pdkv.analysing.identical_cells import best_cells, identical_groups, noise
+from pdkv.analysing.identical_cells import best_cells, identical_groups, noise, refused_twins, yardstick_groups
 from pdkv.analysing.objectives import rank_objectives
 from pdkv.analysing.study_results import Cell, StudyResults, read_study_results
 from pdkv.artifacts import write_json
@@ -116,6 +116,20 @@ class TestSummary:
         assert "default/fp16 and chunked/fp16; default/fp8 and chunked/fp8" in sentence
         assert f"mean TTFT {size * 100:.1f}%" in sentence
 
+    def test_identical_cells_under_unlike_host_load_are_no_yardstick(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        for path in cells[:2]:  # both precisions of the default mode
+            change_cell(path, lambda content: content["environment"].update(foreign_cpu_share=0.9))
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        assert not any("and yet differed" in text for text in report.said)
+        marks = {v.mark for s in report.sections for b in s.blocks if isinstance(b, Table) for r in b.rows for v in r}
+        assert "≈" not in marks
+        texts = list(texts_of(report))
+        assert any(
+            text.startswith("default/fp16 and chunked/fp16 resolved to the same configuration, but") for text in texts
+        )
+        assert any(text.startswith("No two cells of the same configuration may be compared") for text in texts)
+
     def test_modes_that_are_one_and_the_same_are_said_first(self, tmp_path: Path, six: Report) -> None:
         said = "default and chunked ran the same configuration: vLLM chunks prefill by default."
         assert six.said[1] == said
@@ -211,11 +225,12 @@ class TestMetricTables:
         )
 
 
-def cell(name: str, identity: str | None, ttft: float | None) -> Cell:
+def cell(name: str, identity: str | None, ttft: float | None, busy: float = 0.0) -> Cell:
     mode, dtype = name.split("/")
     content = {
         "workload": "w", "mode": mode, "dtype": dtype, "state": "valid",
-        "trials": [{"repeat": 1, "state": "valid", "launch": {"identity": identity}}],
+        "label": name, "checks": [], "environment": {"foreign_cpu_share": busy}, "config": {},
+        "trials": [{"repeat": 1, "state": "valid", "launch": {"identity": identity}, "checks": []}],
         "points": [{"point": 0, "metrics": {"ttft": {"mean": ttft, "n": 9}}}],
     }  # fmt: skip
     return Cell(Path(), content)
@@ -243,6 +258,17 @@ class TestBest:
         measured = [*compared, cell("c/x", "1", 4.0)]
         assert best_cells(compared, 0, "ttft", "mean", higher=False) == {compared[0]}
         assert best_cells(compared, 0, "ttft", "mean", higher=False, measured=measured) == set()
+
+    def test_identical_cells_that_may_not_be_compared_are_no_yardstick(self) -> None:
+        idle, busy = cell("a/x", "1", 1.0), cell("b/x", "1", 4.93, busy=0.5)
+        assert yardstick_groups([idle, busy]) == []
+        assert [reason for *_, reason in refused_twins([idle, busy])] == ["not comparable: host load: idle / busy"]
+        again = cell("c/x", "1", 5.0, busy=0.5)
+        assert yardstick_groups([idle, busy, again]) == [[busy, again]]
+        size = noise(yardstick_groups([idle, busy, again]), 0, "ttft", "mean")
+        assert size == pytest.approx(5.0 / 4.93 - 1)
+        rival = cell("d/x", "2", 1.5)
+        assert best_cells([idle, rival], 0, "ttft", "mean", higher=False, measured=[idle, busy, rival]) == {idle}
 
     def test_all_identical_winners_are_best_together(self) -> None:
         assert self.names(cell("a/x", "1", 1.0), cell("b/x", "1", 1.01), cell("c/x", "2", 1.5)) == ["a/x", "b/x"]

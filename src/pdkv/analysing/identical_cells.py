@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import combinations
 
+from pdkv.analysing.cell_pairs import Pair, Side, refusal_of
 from pdkv.analysing.study_results import Cell
 
 
@@ -13,6 +14,39 @@ def identical_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
         if cell.usable and cell.identity is not None:
             groups.setdefault((cell.workload, cell.identity), []).append(cell)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def yardstick_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The :func:`identical_groups` split so that within each all cells may be compared; what is then alone is left out.
+
+    Between an idle host and a busy one the same configuration differs by more than noise.
+    """
+    parts: list[list[Cell]] = []
+    for group in identical_groups(cells):
+        split: list[list[Cell]] = []
+        for cell in group:
+            part = next((part for part in split if all(refusal_of_twins(cell, other) is None for other in part)), None)
+            if part is None:
+                split.append([cell])
+            else:
+                part.append(cell)
+        parts += [part for part in split if len(part) > 1]
+    return parts
+
+
+def refused_twins(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, str]]:
+    """Pairs of identical cells that may not be compared, with the reason: they are no yardstick."""
+    return [
+        (one, other, reason)
+        for group in identical_groups(cells)
+        for one, other in combinations(group, 2)
+        if (reason := refusal_of_twins(one, other)) is not None
+    ]
+
+
+def refusal_of_twins(one: Cell, other: Cell) -> str | None:
+    """Why two cells of any mode and precision may not be compared; None if they may."""
+    return refusal_of(Pair("baseline", Side(one.content), Side(other.content)))
 
 
 def noise(groups: Sequence[Sequence[Cell]], index: int, metric: str, stat: str) -> float | None:
@@ -52,6 +86,6 @@ def best_cells(
     best_rival = values[rivals[0]]
     low, high = sorted((worst_of_best, best_rival))
     leads = worst_of_best > best_rival if higher else worst_of_best < best_rival
-    margin = noise(identical_groups(measured or cells), index, metric, stat) or 0.0
+    margin = noise(yardstick_groups(measured or cells), index, metric, stat) or 0.0
     tie = f"{low:.3g}" == f"{high:.3g}"  # as a table of three digits shows them
     return best if leads and not tie and low > 0 and high / low - 1 > margin else set()

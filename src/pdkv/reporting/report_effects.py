@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from pdkv.analysing.hardware_units import PER_DEVICE
-from pdkv.analysing.identical_cells import identical_groups, noise
+from pdkv.analysing.identical_cells import noise, yardstick_groups
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_changes import change_value, notes_of
@@ -115,7 +115,7 @@ def _rows(
     """(level, row) per load level and cell that has an effect of this kind."""
     rows = []
     for workload in results.workloads:
-        groups = identical_groups(results.cells_of(workload))
+        groups = yardstick_groups(results.cells_of(workload))
         for index, point in enumerate(results.points_of(workload)):
             level = short_level(workload, point, results, say)
             for cell in cells:

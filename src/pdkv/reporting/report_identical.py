@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from pdkv.analysing.identical_cells import identical_groups, noise
+from pdkv.analysing.identical_cells import noise, refused_twins, yardstick_groups
 from pdkv.analysing.study_results import Cell, StudyResults
-from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row
-from pdkv.reporting.report_phrases import HEADLINES, headline, is_suspect, listed, short_level
+from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row
+from pdkv.reporting.report_phrases import HEADLINES, cell_label, headline, is_suspect, listed, short_level
+from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import format_percent
 
@@ -14,11 +15,20 @@ SUSPECT = "†"
 
 def describe_identical_cells(results: StudyResults, say: Wording) -> list[Section]:
     """Which cells ran the same thing, and the most that they differed by."""
-    groups = identical_groups(results.cells)
+    groups = yardstick_groups(results.cells)
+    refused = tuple(
+        say(
+            "identical.refused", one=cell_label(one, results), other=cell_label(other, results), reason=retell(why, say)
+        )
+        for one, other, why in refused_twins(results.cells)
+    )
+    if not groups and refused:
+        blocks: list[Block] = [Paragraph(say("identical.no_yardstick")), Bullets(refused)]
+        return [Section(say("identical.title"), tuple(blocks), level=2)]
     if not groups:
         return [Section(say("identical.title"), (Paragraph(say("identical.none")),), level=2)]
     names = say("list.semicolon").join(listed([cell.name for cell in group], say) for group in groups)
-    blocks: list[Block] = [Paragraph(say("identical.said", groups=names))]
+    blocks = [Paragraph(say("identical.said", groups=names)), *([Bullets(refused)] if refused else [])]
     rows = [
         each
         for workload in results.workloads

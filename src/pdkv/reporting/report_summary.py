@@ -6,7 +6,7 @@ Nothing is said here that the stored numbers do not hold: with one launch per ce
 from collections import Counter
 from collections.abc import Sequence
 
-from pdkv.analysing.identical_cells import identical_groups, noise
+from pdkv.analysing.identical_cells import identical_groups, noise, yardstick_groups
 from pdkv.analysing.objective_places import Outcome
 from pdkv.analysing.study_results import THROUGHPUT, StudyResults
 from pdkv.reporting.report_findings import named
@@ -94,7 +94,7 @@ def _yardsticks(results: StudyResults, say: Wording) -> list[str]:
     """What identical cells differed by, at most, in the numbers of the summary: one sentence per workload."""
     sentences = []
     for workload in results.workloads:
-        groups = identical_groups(results.cells_of(workload))
+        groups = yardstick_groups(results.cells_of(workload))
         levels = range(len(results.points_of(workload)))
         parts = []
         for metric, stat in OBSERVED:
