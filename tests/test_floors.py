@@ -90,6 +90,9 @@ def test_only_the_command_line_exits() -> None:
         assert module == "cli" or not exits, f"{module} calls {exits}; raise UserError"
 
 
+CACHED = (wings.digest, wings.imports_of, wings.folder_digest, wings._dump, wings._parse, wings._paths)
+
+
 class TestDigest:
     @pytest.fixture
     def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -108,7 +111,7 @@ class TestDigest:
         return folder
 
     def digests(self) -> dict[str, str]:
-        for function in (wings.digest, wings.imports_of, wings._parse, wings.folder_digest):
+        for function in CACHED:
             function.cache_clear()
         return {
             "trial": wings.digest("trial"),
@@ -119,7 +122,7 @@ class TestDigest:
     @pytest.fixture(autouse=True)
     def _forget(self) -> object:
         yield
-        for function in (wings.digest, wings.imports_of, wings._parse, wings.folder_digest):
+        for function in CACHED:
             function.cache_clear()
 
     def changed_by(self, path: Path, text: str) -> set[str]:

@@ -225,7 +225,7 @@ def digest(*steps: str) -> str:
     """
     total = hashlib.sha256()
     for module in sorted(_closure(steps)):
-        total.update(f"{module}\n{ast.dump(_parse(module))}\n".encode())
+        total.update(f"{module}\n{_dump(module)}\n".encode())
     return total.hexdigest()[:16]
 
 
@@ -263,6 +263,12 @@ def _wing(module: str) -> str | None:
 
 
 @cache
+def _dump(module: str) -> str:
+    """The module as text. Most modules are in several digests, and this costs as much as all else here."""
+    return ast.dump(_parse(module))
+
+
+@cache
 def _parse(module: str) -> ast.Module:
     """The module without comments, layout and docstrings."""
     tree = ast.parse(_path(module).read_text(encoding="utf-8"))
@@ -295,4 +301,9 @@ def _is_module(path: str) -> bool:
 
 
 def _path(module: str) -> Path:
-    return next(path for path in SOURCE.rglob("*.py") if path.stem == module)
+    return _paths()[module]
+
+
+@cache
+def _paths() -> dict[str, Path]:
+    return {path.stem: path for path in SOURCE.rglob("*.py")}

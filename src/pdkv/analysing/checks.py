@@ -7,6 +7,8 @@ from typing import Any, Literal
 State = Literal["passed", "suspect", "failed", "unknown"]
 TrialState = Literal["valid", "suspect", "invalid"]
 
+MAX_FOREIGN_CPU = 0.10  # of the host's cores: where others took more, it was not idle
+
 
 @dataclass(frozen=True)
 class Check:

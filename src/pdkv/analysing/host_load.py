@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pdkv.analysing.trace_checks import MAX_FOREIGN_CPU
+from pdkv.analysing.checks import MAX_FOREIGN_CPU
 
 CHECK = "host not used by others"
 _RAN = ("valid", "suspect")

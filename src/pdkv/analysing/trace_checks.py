@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from pdkv.analysing.checks import Check
+from pdkv.analysing.checks import MAX_FOREIGN_CPU, Check
 from pdkv.analysing.sampling import HARDWARE
 from pdkv.units import format_bytes, format_duration
 
@@ -19,7 +19,6 @@ _TROUBLE = {
 }
 _POWER_CAP = 0x04
 MAX_THROTTLED = 0.01  # share of the load's samples
-MAX_FOREIGN_CPU = 0.10  # of the host's cores
 MEMORY_SLACK_BYTES = 256 << 20
 LOST_AFTER_S = 2.0  # a device without samples for that long before the others' end was lost
 SLOW_SAMPLER_S = 0.15  # 10 Hz, and something for a busy host
