@@ -147,6 +147,9 @@ class TestSummary:
         assert report.subtitle.endswith(" · up to 2 × NVIDIA H200 (141 GiB)")
         one = report_of(tmp_path, replace(ALL_GOOD, gpu=True, modes=("default",)))
         assert one.subtitle.endswith(" · 1 × NVIDIA H200 (141 GiB)")
+        values = {row[0].text: row[1].text for row in table(report, "Hardware, software").rows}
+        assert values["GPUs of a launch"].startswith("1 × NVIDIA H200")
+        assert "GPUs of the host" not in values
 
     def test_all_failed_says_that_there_are_no_numbers(self, tmp_path: Path) -> None:
         report = report_of(tmp_path, Sample(failed=EVERY_CELL))
@@ -220,7 +223,7 @@ class TestMetricTables:
         assert not any(value.best for value in row)
         refused = [text for s in report.sections for b in s.blocks if isinstance(b, Bullets) for text in b.items]
         assert any(
-            "1p1d/fp16 with default/fp16, because of not comparable: engine.vllm: 0.32 / 0.33" in text
+            text == "Not compared: 1p1d/fp16 with default/fp16, which differ in engine.vllm: 0.32 / 0.33"
             for text in refused
         )
 

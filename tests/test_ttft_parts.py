@@ -156,6 +156,7 @@ def test_requests_that_only_one_side_counted_leave_nothing_to_add_up() -> None:
     found = split(spans(), n=9)
     assert (found["state"], found["unexplained_s"]) == ("mismatched", None)
     assert "9 requests" in check(found).evidence and "decode 10" in check(found).evidence
+    assert "concurrency" not in check(found).evidence  # whoever puts the levels together says at which
     one_off = split(spans(prefill={**PREFILL, "vllm:request_queue_time_seconds": (0.3, 11)}))
     assert one_off["counted"] == {"router": 10, "prefill": 11, "decode": 10}
     assert one_off["state"] == "mismatched"

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from pdkv.analysing.checks import Check
-from pdkv.analysing.request_checks import point_label
 from pdkv.analysing.scrapes import Span, read_scrape, total_increase
 from pdkv.analysing.stats import FloatArray
 from pdkv.units import format_ms
@@ -101,24 +100,25 @@ def combine_ttft_parts(launches: Sequence[Mapping[str, Any] | None]) -> dict[str
 def check_ttft_parts(point: Mapping[str, Any]) -> list[Check]:
     """Whether the parts of TTFT add up, for a disaggregated trial; none for another one.
 
-    Never worse than ``unknown``: what is in no part is a want of the breakdown, and TTFT is as it was measured.
+    Never worse than ``unknown``: what is in no part is a want of the breakdown, and TTFT is as it was measured. Whoever
+    puts the checks of all load levels together names the level.
     """
     split = point["ttft_parts"]
     if split is None or "kv_transfer" not in split["parts"]:
         return []
-    name, label = "parts of TTFT add up", point_label(point)
+    name = "parts of TTFT add up"
     missing = ", ".join(part for part, value in split["parts"].items() if value is None)
     untold = [f"not told by the servers: {missing}"] if missing else []
     share, ttft = split["unexplained_share"], format_ms(split["ttft_mean_s"])
     if split["state"] == EXPLAINED:
-        return [Check(name, "passed", "; ".join([f"{share:.1%} of {ttft} ms are in no part at {label}", *untold]))]
+        return [Check(name, "passed", "; ".join([f"{share:.1%} of {ttft} ms are in no part", *untold]))]
     if split["state"] == UNEXPLAINED:
-        seen = f"{share:.0%} of {ttft} ms are in no part at {label}"
+        seen = f"{share:.0%} of {ttft} ms are in no part"
     elif split["state"] == MISMATCHED:
         counted = ", ".join(f"{place} {count}" for place, count in split["counted"].items() if count is not None)
-        seen = f"{split['requests']} requests got a token at {label}, but the servers counted {counted}"
+        seen = f"{split['requests']} requests got a token, but the servers counted {counted}"
     else:
-        seen = f"no parts are known at {label}"
+        seen = "no parts are known"
     return [Check(name, "unknown", "; ".join([seen, *untold]), "see how TTFT breaks down; TTFT itself is not in doubt")]
 
 
