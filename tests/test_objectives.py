@@ -145,6 +145,17 @@ def test_a_cycle_of_three_names_no_best() -> None:
     assert {(each.place, each.note, each.against) for each in found.values()} == {("cannot tell", CYCLE, None)}
 
 
+def test_who_met_nobody_is_not_best_because_the_others_beat_each_other_in_a_cycle() -> None:
+    a = Entrant({"mode": "a", "dtype": "x"}, 1.5, {1: 1.0, 2: 1.0, 3: 1.0, 7: 2.0, 8: 2.0, 9: 2.0})
+    b = Entrant({"mode": "b", "dtype": "x"}, 1.5, {1: 2.0, 2: 2.0, 3: 2.0, 4: 1.0, 5: 1.0, 6: 1.0})
+    c = Entrant({"mode": "c", "dtype": "x"}, 1.5, {4: 2.0, 5: 2.0, 6: 2.0, 7: 1.0, 8: 1.0, 9: 1.0})
+    outsider = entrant("d", (5.0, 5.1, 5.2), first=10)
+    assert set(places(race(a, b, c, outsider)).values()) == {"cannot tell"}
+    beaten = entrant("e", (9.0, 9.1, 9.2), first=10)
+    found = places(race(a, b, c, outsider, beaten))
+    assert found == {"a": "cannot tell", "b": "cannot tell", "c": "cannot tell", "d": "cannot tell", "e": "worse"}
+
+
 def test_among_equal_cells_luck_makes_a_winner_in_at_most_one_family_of_twenty() -> None:
     """Six equal cells at two loads: thirty pairs. A wrong verdict anywhere counts, whatever became of it."""
     rng = np.random.default_rng(5)

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from pdkv.analysing.compared_numbers import ByRepeat
+from pdkv.analysing.compared_numbers import ByRepeat, launches_wanted, why_spread_is_unknown
 from pdkv.analysing.objective_numbers import CellContent
 from pdkv.analysing.verdicts import (
     MARGIN,
     MAX_REPEATS,
     MIN_LAUNCHES,
-    MIN_LAUNCHES_P99,
     RatioEstimate,
     decide,
     estimate_ratio,
@@ -95,7 +94,7 @@ class Standing:
     note: str = ""
 
 
-def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool) -> Contest:
+def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool, metric: str = "") -> Contest:
     """The ratio of two entrants, repeat by repeat, with its estimate or why there is none.
 
     ``same``: both ran one configuration, so nothing is to be tested between them.
@@ -105,7 +104,7 @@ def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool) -> C
     contest = Contest(first, second, same=same, repeats=len(ratios))
     contest.ratio = geometric_mean(ratios) if ratios else None
     weak = first.weakness or second.weakness
-    wanted = MIN_LAUNCHES_P99 if stat == "p99" else MIN_LAUNCHES
+    wanted = launches_wanted(metric, stat)
     if same:
         contest.verdict, contest.why = "equivalent", SAME
     elif len(ratios) < len(common):
@@ -116,7 +115,9 @@ def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool) -> C
         contest.why = f"{len(ratios)} repeat{'' if len(ratios) == 1 else 's'} in common, {wanted} are needed"
         contest.wanted = str(wanted - len(ratios))
     else:
-        contest.estimate = estimate_ratio(ratios)
+        estimate = estimate_ratio(ratios)
+        contest.why = why_spread_is_unknown(metric, estimate) or ""
+        contest.estimate = None if contest.why else estimate
     return contest
 
 
@@ -133,19 +134,35 @@ def standings(race: Race) -> list[Standing]:
     """Where each entrant of a race with two or more stands, in their order."""
     if not _can_be_decided(race):
         return [_not_decided(race, entrant) for entrant in race.entrants]
-    worse = {entrant for entrant in race.entrants if _is_worse(race, entrant)}
+    beaten = {entrant for entrant in race.entrants if _is_worse(race, entrant)}
+    worse = _reached(race, [entrant for entrant in race.entrants if entrant not in beaten]) & beaten
     left = [entrant for entrant in race.entrants if entrant not in worse]
-    if not left:
-        return [Standing(entrant, "cannot tell", note=CYCLE) for entrant in race.entrants]
+    leader = (max if race.higher else min)(left, key=lambda entrant: entrant.value)
     between = [each for each in race.contests if each.first in left and each.second in left]
     place: Place = "cannot tell"
     if all(contest.verdict == "equivalent" for contest in between):
         place = "best" if len(left) == 1 else "equally good"
-    leader = (max if race.higher else min)(left, key=lambda entrant: entrant.value)
     return [
-        _put_aside(race, entrant, leader) if entrant in worse else _left(race, entrant, place, leader, left)
+        _put_aside(race, entrant, leader)
+        if entrant in worse
+        else _left(race, entrant, place, leader, left)
+        if worse == beaten
+        else Standing(entrant, "cannot tell", note=CYCLE)
         for entrant in race.entrants
     ]
+
+
+def _reached(race: Race, unbeaten: Sequence[Entrant]) -> set[Entrant]:
+    """Whom the unbeaten are shown better than, by a contest or a chain of them. Who is beaten in a cycle only is not
+    among them: nothing says that an unbeaten one, which may have met none of the cycle, is better."""
+    reached: set[Entrant] = set()
+    winners = list(unbeaten)
+    while winners:
+        winner = winners.pop()
+        won = {_other(each, winner) for each in race.contests if winner_of(race, each) is winner} - reached
+        reached |= won
+        winners += won
+    return reached
 
 
 def winner_of(race: Race, contest: Contest) -> Entrant | None:
