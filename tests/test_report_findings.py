@@ -106,6 +106,15 @@ class TestMetricSentences:
         assert "from 4 to more than 47 more repeats would likely decide" in both
         assert "about 1 more repeat would" in findings(effect("chunked", **{**OPEN, "more_repeats": "1"}))[0]
 
+    def test_many_open_comparisons_are_counted_and_named_by_number_and_load(self) -> None:
+        cells = [cell("default"), *(cell(f"m{i}") for i in range(8))]
+        rows = [effect(f"m{i}", **OPEN, concurrency="64" if i % 2 else "2") for i in range(8)]
+        (said,) = findings(*rows, cells=cells)
+        assert said == (
+            "It cannot be told whether there is a difference in 8 comparisons of mean TTFT (c = 2, c = 64): "
+            "about 4 more repeats would likely decide."
+        )
+
     def test_a_p99_for_which_launches_or_values_are_too_few_has_no_verdict(self) -> None:
         (few,) = findings(effect("chunked", **FEW_FOR_P99))
         assert few == "No verdict on p99 TTFT: a p99 wants 5 launches of each cell, 2 more than there are."
@@ -182,6 +191,37 @@ class TestGoodput:
         (said,) = findings(row, cells=cells, metric="output_throughput")
         assert "percentile" not in said
         assert said.endswith("goodput of 1p1d/fp16 (c = 2): how many more repeats would decide cannot be said.")
+
+    def concluded(self, share: float, *places: str) -> list[str]:
+        """Every text of a conclusion of two cells in which ``share`` of the requests were served at c = 64."""
+        cells = [self.served("a", 100 * share), self.served("b", 50 * share)]
+        for each in cells:
+            each.content["points"][1]["metrics"]["slo_share"] = {"value": share, "n": 550}
+        goal = {"objective": "goodput", "metric": "goodput_per_device", "stat": "value", "unit": "req/s/GPU"}
+        rows = [
+            placed(name, place, **goal, concurrency="64", value=f"{100 * share:g}", race="1" * (place != "out"))
+            for name, place in zip("ab", places, strict=True)
+        ]
+        (section,) = describe_conclusion(StudyResults(cells, []), outcomes_of(rows), 0.02, SAY)
+        items = [text for block in section.blocks if isinstance(block, Bullets) for text in block.items]
+        tables = [b for b in section.blocks if isinstance(b, Table)]
+        return [*items, *(value.text for table in tables for line in table.rows for value in line)]
+
+    def test_goodput_of_nothing_was_measured(self) -> None:
+        said = self.concluded(0.0, "out", "out")
+        assert "Goodput (c = 64): no request met the service levels." in said
+        assert not [text for text in said if text.startswith("Not measured") and "Goodput" in text]
+
+    def test_where_hardly_any_request_is_served_no_goodput_is_called_the_best(self) -> None:
+        said = self.concluded(0.0054, "not decided", "not decided")
+        assert (
+            "Goodput (c = 64): almost no request met the service levels, in no cell more than 0.5% of them; "
+            "so none is called the best."
+        ) in said
+        assert not [text for text in said if "observed best" in text]
+        enough = self.concluded(0.05, "not decided", "not decided")
+        assert "observed best: a/fp16, b/fp16" in enough
+        assert not [text for text in enough if "almost no request" in text]
 
     @pytest.mark.parametrize("limit", [250.0, None])
     def test_conclusion_and_definitions(self, tmp_path: Path, limit: float | None) -> None:

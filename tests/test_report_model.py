@@ -204,6 +204,15 @@ class TestMetricTables:
         lowest = min(rows, key=lambda name: float(rows[name][mean].text))
         assert best == [lowest]
 
+    def test_each_amount_of_hardware_has_its_own_best(self, tmp_path: Path) -> None:
+        sample = replace(ALL_GOOD, gpu=True, modes=("default", "1p1d"))
+        report = report_of(tmp_path, sample)
+        rows = rows_by_label(table(report, "TPOT in"))
+        for amount in ("1 GPU", "2 GPUs"):
+            values = {name: float(row[3].text) for name, row in rows.items() if row[2].text == amount}
+            assert [name for name in values if rows[name][3].best] == [min(values, key=lambda name: values[name])]
+        assert any("among cells on equal hardware" in text for text in texts_of(report))
+
     def test_nothing_is_best_beside_a_cell_in_doubt(self, six: Report) -> None:
         assert not any(value.best for row in rows_by_label(table(six, "TTFT in")).values() for value in row)
 

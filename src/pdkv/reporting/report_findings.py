@@ -157,10 +157,15 @@ def _grouped(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say
 
 
 def _plain(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
-    """Each name with its load levels; of very many only how many comparisons."""
+    """Each name with its load levels; of very many how many comparisons, number by number with their loads."""
     names = _by_name(told, name_of)
     if len(names) > MOST_NAMED:
-        return say("findings.so_many", count=len(told))
+        numbers = [
+            say("findings.entry", name=number_phrase(*number, say), effects=_levels(members, say))
+            for number in dict.fromkeys(each.number for each in told)
+            if (members := [each for each in told if each.number == number])
+        ]
+        return say("findings.so_many", count=len(told), numbers=listed(numbers, say))
     levels = {_levels(each, say) for _, each in names}
     if len(levels) == 1 and len(names) > 1:
         return say("findings.alike", names=listed([name for name, _ in names], say), levels=levels.pop())

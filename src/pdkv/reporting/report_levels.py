@@ -120,7 +120,7 @@ class LevelRows:
         return self._best(metric, stat, higher=False)
 
     def _best(self, metric: str, stat: str, *, higher: bool) -> set[Cell]:
-        """None is best where a reader could not rely on it.
+        """The best on each amount of hardware; none where a reader could not rely on it.
 
         That is where the ratios, taken repeat by repeat, put another cell ahead of the best value; where a cell that is
         in doubt stands in the column; and where one shows a number but could not be compared.
@@ -128,8 +128,14 @@ class LevelRows:
         shown = [cell for cell in self.cells if cell.value(self.index, metric, stat) is not None]
         if set(shown) - set(self.compared) or any(is_suspect(cell, self.index) for cell in shown):
             return set()
-        best = best_cells(self.compared, self.index, metric, stat, higher=higher, measured=self.cells)
-        ratios = {cell: 1.0 if cell is self.base else self._ratio(cell, metric, stat) for cell in self.compared}
+        amounts = dict.fromkeys(cell.hardware for cell in self.compared if cell.hardware)
+        groups = [[cell for cell in self.compared if cell.hardware == amount] for amount in amounts]
+        return {cell for group in groups for cell in self._best_of(group, metric, stat, higher=higher)}
+
+    def _best_of(self, group: Sequence[Cell], metric: str, stat: str, *, higher: bool) -> set[Cell]:
+        """The best of cells on equal hardware."""
+        best = best_cells(group, self.index, metric, stat, higher=higher, measured=self.cells)
+        ratios = {cell: 1.0 if cell is self.base else self._ratio(cell, metric, stat) for cell in group}
         ahead = [ratio if higher else -ratio for cell in best if (ratio := ratios[cell]) is not None]
         behind = [ratio if higher else -ratio for cell in set(ratios) - best if (ratio := ratios[cell]) is not None]
         return set() if ahead and behind and min(ahead) < max(behind) else best

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_places import Outcome, PlacedCell
+from pdkv.analysing.service_levels import SHARE
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_findings import MOST_NAMED
 from pdkv.reporting.report_phrases import format_change, hardware_of, level_of_label, listed, number_phrase
@@ -10,6 +12,7 @@ from pdkv.reporting.wording import Wording
 from pdkv.units import format_quantity
 
 SUSPECT = "†"
+HARDLY_SERVED = 0.05
 Number = tuple[str, str, str]  # objective, metric, statistic
 
 
@@ -67,6 +70,23 @@ def interval_ends(low: float, high: float) -> dict[str, str]:
 def word_key(words: str) -> str:
     """The key of a text that a table of results holds: ``first token`` is ``first_token``."""
     return words.replace(" ", "_")
+
+
+def best_share_served(results: StudyResults, outcome: Outcome) -> float | None:
+    """The largest share of requests that met the service levels, of all cells at a load level of goodput."""
+    index = next(
+        (i for i, p in enumerate(results.points_of(outcome.workload)) if load_label(p) == outcome.concurrency), None
+    )
+    if outcome.objective != "goodput" or index is None:
+        return None
+    cells = [cell for cell in results.cells_of(outcome.workload) if cell.usable]
+    return max((share for cell in cells if (share := cell.value(index, SHARE, "value")) is not None), default=None)
+
+
+def is_hardly_served(results: StudyResults, outcome: Outcome) -> bool:
+    """Whether so few requests met the service levels that a best goodput would be one of a handful of requests."""
+    share = best_share_served(results, outcome)
+    return share is not None and share < HARDLY_SERVED
 
 
 def numbers_of(outcomes: Iterable[Outcome]) -> list[Number]:

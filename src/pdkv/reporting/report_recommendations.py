@@ -13,8 +13,10 @@ from pdkv.reporting.report_findings import tell_more, tell_range
 from pdkv.reporting.report_objectives import RECOMMENDED, objectives_table
 from pdkv.reporting.report_outcomes import (
     amount,
+    best_share_served,
     goal_name,
     interval_ends,
+    is_hardly_served,
     level_name,
     numbers_of,
     objective_name,
@@ -23,6 +25,7 @@ from pdkv.reporting.report_outcomes import (
     said_cells,
 )
 from pdkv.reporting.report_phrases import counted, levels_phrase, listed
+from pdkv.reporting.report_service import percent
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 
@@ -31,7 +34,7 @@ def describe_conclusion(
     results: StudyResults, outcomes: Sequence[Outcome], margin: float, say: Wording
 ) -> list[Section]:
     """What may be recommended, or that nothing may; the evidence as a table; then what was set against nothing."""
-    races = _races(outcomes)
+    races = _races(results, outcomes)
     blocks: list[Block] = []
     carried = [
         say("recommend.goal", goal=goal_name(alike[0], say), parts=_told(results, alike, margin, say, lead=True))
@@ -40,7 +43,7 @@ def describe_conclusion(
     ]
     if races and not carried:
         blocks.append(Paragraph(_tell_nothing(races, say)))
-    missing = _tell_missing(outcomes, races, say)
+    missing = _tell_missing(results, outcomes, races, say)
     if carried or missing:
         blocks.append(Bullets((*carried, *(_tell_open(races, say) if carried else []), *missing)))
     blocks.append(Paragraph(say("recommend.reading", margin=_margin(margin))))
@@ -59,7 +62,7 @@ def say_what_is_recommended(
 
     Where there is none: one that says so. Nothing without outcomes.
     """
-    races = _races(outcomes)
+    races = _races(results, outcomes)
     sentences = []
     for number in numbers_of(races):
         clauses = [_told(results, alike, margin, say, lead=False) for alike in _alike(of_number(races, number))]
@@ -70,16 +73,16 @@ def say_what_is_recommended(
         return []
     if not sentences:
         return [_tell_nothing(races, say)]
-    return [*sentences, *_tell_open(races, say), *_tell_missing(outcomes, races, say)]
+    return [*sentences, *_tell_open(races, say), *_tell_missing(results, outcomes, races, say)]
 
 
-def has_verdicts(outcomes: Sequence[Outcome]) -> bool:
+def has_verdicts(results: StudyResults, outcomes: Sequence[Outcome]) -> bool:
     """Whether launches sufficed anywhere to tell cells apart, or that they cannot be."""
-    return any(outcome.place != "not decided" for outcome in _races(outcomes))
+    return any(outcome.place != "not decided" for outcome in _races(results, outcomes))
 
 
-def _races(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    return [outcome for outcome in outcomes if len(outcome.cells) > 1]
+def _races(results: StudyResults, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if len(outcome.cells) > 1 and not is_hardly_served(results, outcome)]
 
 
 def _alike(races: Sequence[Outcome]) -> list[list[Outcome]]:
@@ -154,22 +157,50 @@ def _tell_open(races: Sequence[Outcome], say: Wording) -> list[str]:
     return [say("recommend.remain_open", goals=listed(names, say))] if names else []
 
 
-def _tell_missing(outcomes: Sequence[Outcome], races: Sequence[Outcome], say: Wording) -> list[str]:
+def _tell_missing(
+    results: StudyResults, outcomes: Sequence[Outcome], races: Sequence[Outcome], say: Wording
+) -> list[str]:
     """Objectives that were not measured at all, and those in which no two cells met."""
     known = {outcome.objective for outcome in outcomes}
     measured = {outcome.objective for outcome in outcomes if outcome.place != "out"}
     # Goodput is no objective of a study without service levels: then it has no rows.
     every = [name for name in dict.fromkeys(goal.objective for goal in GOALS) if name != "goodput" or name in known]
     raced = {race.objective for race in races}
+    unserved = _tell_unserved(results, outcomes, say)
+    if unserved:  # then goodput was measured, and is told by itself
+        every = [name for name in every if name != "goodput"]
     told = {
         "recommend.not_measured": [name for name in every if name not in measured],
         "recommend.nothing_to_compare": [name for name in every if name in measured - raced],
     }
-    return [
+    return unserved + [
         say(key, goals=listed([objective_name(name, say) for name in names], say))
         for key, names in told.items()
         if names
     ]
+
+
+def _tell_unserved(results: StudyResults, outcomes: Sequence[Outcome], say: Wording) -> list[str]:
+    """The load levels at which no request met the service levels, then those at which hardly any did."""
+    loads: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.objective == "goodput":
+            loads.setdefault((outcome.workload, outcome.concurrency), []).append(outcome)
+    none, hardly = [], []
+    for members in loads.values():
+        values = [cell.value for outcome in members for cell in outcome.cells if cell.value is not None]
+        if values and not any(values):
+            none += members
+        elif is_hardly_served(results, members[0]):
+            hardly += members
+    sentences = []
+    for key, found in (("recommend.none_served", none), ("recommend.hardly_served", hardly)):
+        if found:
+            levels = say("list.comma").join(dict.fromkeys(level_name(results, each, say) for each in found))
+            goal = say("findings.entry", name=objective_name("goodput", say), effects=levels)
+            share = percent(max(best_share_served(results, each) or 0.0 for each in found))
+            sentences.append(say(key, goal=goal, share=share))
+    return sentences
 
 
 def _tell_apart(results: StudyResults, outcomes: Sequence[Outcome], say: Wording) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def say_what_is_known(
         return compared, outcome, say("summary.no_numbers")
     same = [] if (sentence := _same_modes(results, say)) is None else [sentence]
     recommended = say_what_is_recommended(results, outcomes, margin, say)
-    observations = [] if has_verdicts(outcomes) else observe(results, baseline, OBSERVED, say)
+    observations = [] if has_verdicts(results, outcomes) else observe(results, baseline, OBSERVED, say)
     return (
         compared,
         *same,
