@@ -1,5 +1,6 @@
 """Claims against comparisons: each verdict, and why there is none."""
 
+import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +10,13 @@ import pytest
 from sample_results import Sample, write_sample
 
 from pdkv.analysing.claim_file import Claim, ClaimTest, read_claims
-from pdkv.analysing.claims import Finding, judge_claims, verdict_of_all
+from pdkv.analysing.claims import Finding, judge_claims, verdict_of_all, verdicts_of_claims
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.errors import UserError
-from pdkv.reporting.report_blocks import Table
+from pdkv.reporting.report_blocks import Paragraph, Report, Table
 from pdkv.reporting.report_model import ReportSettings, read_report
+from pdkv.reporting.stored_texts import retell
+from pdkv.reporting.wording import Wording
 
 CLAIMS = Path(__file__).parents[1] / "config" / "claims.yaml"
 GOOD = frozenset[tuple[str, str]]()
@@ -206,24 +209,79 @@ def test_a_fault_in_the_file_is_named_with_its_place(tmp_path: Path, text: str, 
         read_claims(path)
 
 
-@pytest.mark.parametrize("launches", [1, 3])
-def test_the_report_shows_every_claim_with_its_verdict(tmp_path: Path, launches: int) -> None:
-    sample = Sample(launches=launches, failed=GOOD, suspect=GOOD)
-    cells = write_sample(tmp_path / "results", sample)
+def report_of(folder: Path, launches: int) -> tuple[Report, list[Table], str]:
+    """The report, the tables of its section on claims, and that section's paragraph."""
+    cells = write_sample(folder / "results", Sample(launches=launches, failed=GOOD, suspect=GOOD))
     settings = ReportSettings("T", "en", ("default", "fp16"), claims=CLAIMS)
-    report = read_report(cells, tmp_path / "results/comparisons.csv", settings)
+    report = read_report(cells, folder / "results/comparisons.csv", settings)
     (section,) = [each for each in report.sections if each.title == "Claims put to the test"]
-    (table,) = [block for block in section.blocks if isinstance(block, Table)]
-    assert [line[0].text for line in table.rows if line[0].text] == list(read_claims(CLAIMS))
-    verdicts = {line[5].text for line in table.rows}
-    if launches == 1:
-        assert verdicts == {"cannot tell", "not measured"}
-        c2 = next(line for line in table.rows if line[0].text == "C2")
-        assert c2[2].text == "fp8 against fp16: TTFT mean higher"
-        assert re.fullmatch(r"1p1d [+−]\d+\.\d%", c2[4].text)
-        assert c2[5].under == "not decided: one launch"
-    else:
-        assert {"supported", "contradicted", "not measured"} <= verdicts
+    tables = [block for block in section.blocks if isinstance(block, Table)]
+    (text,) = [block.text for block in section.blocks if isinstance(block, Paragraph)]
+    return report, tables, text
+
+
+def test_the_report_shows_every_claim_with_its_verdict_and_every_test(tmp_path: Path) -> None:
+    report, (verdicts, tests), _ = report_of(tmp_path, launches=3)
+    names = list(read_claims(CLAIMS))
+    assert [line[0].text for line in verdicts.rows] == names
+    assert [line[0].text for line in tests.rows if line[0].text] == names
+    whole = {line[0].text: line[2].text for line in verdicts.rows}
+    assert set(whole.values()) <= {"supported", "contradicted", "cannot tell", "not measured"}
+    parts: dict[str, list[str]] = {}
+    for line in tests.rows:
+        parts.setdefault(line[0].text or list(parts)[-1], []).append(line[4].text)
+    assert list(parts) == names
+    for claim, found in parts.items():
+        assert (whole[claim] == "supported") == (set(found) == {"supported"})
+        assert (whole[claim] == "contradicted") == ("contradicted" in found)
+    assert {"supported", "contradicted", "not measured"} <= {verdict for found in parts.values() for verdict in found}
+    counts = {verdict: list(whole.values()).count(verdict) for verdict in set(whole.values())}
+    (sentence,) = [text for text in report.said if "claims put to the test" in text]
+    assert sentence.startswith("14 claims put to the test: ")
+    assert {found[1]: int(found[0]) for found in re.findall(r"(\d+) ([a-z ]+?)(?:,| and|\.)", sentence)} == counts
+
+
+def test_a_p99_of_three_launches_says_in_the_table_what_is_missing(tmp_path: Path) -> None:
+    cells = write_sample(tmp_path / "results", Sample(launches=3, failed=GOOD, suspect=GOOD))
+    comparisons, note = tmp_path / "results/comparisons.csv", "3 launches cannot carry the interval of a p99: 5 can"
+    with comparisons.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    rare = {"ci_low": "", "ci_high": "", "verdict": "cannot tell", "note": note}
+    with comparisons.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(line | rare if line["stat"] == "p99" else line for line in rows)
+    for language, told in (("en", note), ("zh", retell(note, Wording("zh")))):
+        settings = ReportSettings("T", language, ("default", "fp16"), claims=CLAIMS)
+        tables = [
+            block
+            for section in read_report(cells, comparisons, settings).sections
+            for block in section.blocks
+            if isinstance(block, Table) and block.caption == Wording(language)("claims.caption")
+        ]
+        verdicts = [line[4] for line in tables[0].rows if re.search("p99|P99", line[1].text)]
+        assert verdicts and {value.under for value in verdicts} == {told}
+
+
+def test_without_any_interval_each_claim_has_one_row_with_what_was_seen(tmp_path: Path) -> None:
+    report, (table,), text = report_of(tmp_path, launches=1)
+    assert [line[0].text for line in table.rows] == list(read_claims(CLAIMS))
+    assert "No claim has a verdict" in text and "(not decided: one launch)" in text
+    c2 = next(line for line in table.rows if line[0].text == "C2")
+    change = r"[+−]?\d+\.\d%"
+    assert re.fullmatch(rf"fp8 against fp16: TTFT mean higher: 1p1d {change}( … {change})?", c2[2].text)
+    assert not any("cannot tell" in value.text + value.under for line in table.rows for value in line)
+    assert any(re.match(r"14 claims put to the test: \d+ cannot tell", said) for said in report.said)
+
+
+def test_a_claim_is_as_good_as_all_its_tests_at_all_loads() -> None:
+    found = judge({**FP8, "expect": "lower"}, effect(**LOWER), effect(concurrency="64", **OPEN))
+    assert verdicts_of_claims(found) == {"X": "cannot tell"}
+    found = judge({**FP8, "expect": "lower"}, effect(**LOWER), effect(concurrency="64"))
+    assert verdicts_of_claims(found) == {"X": "contradicted"}
+    found = judge({**FP8, "expect": "lower"}, effect(**LOWER), effect(concurrency="64", **LOWER))
+    assert verdicts_of_claims(found) == {"X": "supported"}
+    assert verdicts_of_claims(judge({**FP8, "expect": "lower"})) == {"X": "not measured"}
 
 
 def test_without_a_claims_file_there_is_no_section(tmp_path: Path) -> None:

@@ -53,6 +53,14 @@ def judge_claims(results: StudyResults, claims: Mapping[str, Claim], margin: flo
     return [finding for name, claim in claims.items() for finding in _test_claim(results, name, claim, margin)]
 
 
+def verdicts_of_claims(findings: Sequence[Finding]) -> dict[str, ClaimVerdict]:
+    """The verdict of each claim as a whole, by its id: that of all its tests at all load levels together."""
+    verdicts: dict[str, list[ClaimVerdict]] = {}
+    for finding in findings:
+        verdicts.setdefault(finding.claim, []).append(finding.verdict)
+    return {claim: verdict_of_all(found) for claim, found in verdicts.items()}
+
+
 def _test_claim(results: StudyResults, name: str, claim: Claim, margin: float) -> Iterator[Finding]:
     if claim.untested is not None:
         yield Finding(name, None, "", None, (), "not measured")
@@ -71,7 +79,7 @@ def _test_claim(results: StudyResults, name: str, claim: Claim, margin: float) -
 
 
 def verdict_of_all(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
-    """A claim about several cells: one counter-example contradicts it, and only all of them support it."""
+    """Of several cells, or several tests: one counter-example contradicts a claim, and only all of them support it."""
     found = set(verdicts)
     if "contradicted" in found:
         return "contradicted"

@@ -1,15 +1,14 @@
 """The claims that a study is to test, with what the comparisons say of each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pdkv.analysing.claim_file import Claim, in_language
-from pdkv.analysing.claims import Evidence, Finding, judge_claims
+from pdkv.analysing.claims import Evidence, Finding, verdicts_of_claims
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.study_results import StudyResults
-from pdkv.analysing.verdicts import MARGIN
 from pdkv.reporting.report_blocks import Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_phrases import format_change, headline, is_suspect, level_of_label, listed
+from pdkv.reporting.report_phrases import counted, format_change, headline, is_suspect, level_of_label, listed
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
@@ -18,45 +17,129 @@ SUSPECT = "†"
 VERDICTS = ("supported", "contradicted", "cannot tell", "not measured")
 
 
+def say_how_claims_came_out(findings: Sequence[Finding], say: Wording) -> str:
+    """``14 claims put to the test: 3 supported, 2 contradicted, 9 cannot tell.``"""
+    verdicts = list(verdicts_of_claims(findings).values())
+    return say("claims.came_out", claims=counted(len(verdicts), "claims.total", say), counts=_counts(verdicts, say))
+
+
 def describe_claims(
-    results: StudyResults, claims: Mapping[str, Claim], say: Wording, margin: float = MARGIN
+    results: StudyResults, claims: Mapping[str, Claim], findings: Sequence[Finding], say: Wording
 ) -> list[Section]:
-    """How many claims came out how, and a row for each test of each claim at each load level."""
-    findings = list(_told_once(judge_claims(results, claims, margin)))
+    """How many claims came out how, each claim's verdict, and a row for each test of each claim at each load level.
+
+    Where no comparison has an interval there are no verdicts: one row a claim then says what was seen.
+    """
+    told = list(_told_once(findings))
+    seen = [each.effect for finding in told for each in finding.evidence if each.effect and each.effect.ratio]
+    if seen and all(effect.interval is None for effect in seen):
+        blocks = _observed(results, claims, told, say)
+    else:
+        counts = _counts([finding.verdict for finding in told], say)
+        text = say("claims.introduction", claims=say_how_claims_came_out(findings, say), counts=counts)
+        verdicts = verdicts_of_claims(findings)
+        blocks = [Paragraph(text), _verdict_table(claims, verdicts, say), _test_table(results, claims, told, say)]
+    return [Section(say("claims.title"), tuple(blocks))]
+
+
+def _counts(verdicts: Sequence[str], say: Wording) -> str:
+    counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS]
+    return listed(
+        [say("claims.count", count=count, verdict=_verdict(verdict, say)) for verdict, count in counts if count], say
+    )
+
+
+def _verdict_table(claims: Mapping[str, Claim], verdicts: Mapping[str, str], say: Wording) -> Table:
+    columns = (left(say("claims.id")), left(say("claims.says"), wide=True), left(say("claims.verdict")))
+    rows = tuple(row(*_said(name, claim, say), _verdict(verdicts[name], say)) for name, claim in claims.items())
+    return Table(say("claims.verdict_caption"), columns, rows, (say("claims.verdict_note"),))
+
+
+def _test_table(results: StudyResults, claims: Mapping[str, Claim], findings: Sequence[Finding], say: Wording) -> Table:
     rows: list[tuple[Value, ...]] = []
     shown: tuple[str, str] = ("", "")
     for finding in findings:
-        claim, expected = claims[finding.claim], _expected(finding, say)
-        said = (
-            row("", "")
-            if finding.claim == shown[0]
-            else row(finding.claim, Value(in_language(claim.says, say.language), under=_saw(claim, say)))
-        )
+        expected = _expected(finding, say)
+        name = "" if finding.claim == shown[0] else finding.claim
         test = "" if (finding.claim, expected) == shown else expected
-        verdict = Value(say(f"claim_verdict.{_key(finding.verdict)}"), under=_undecided(finding, say))
-        rows.append((*said, *row(test, *_measured(results, finding, claim, say), verdict)))
+        verdict = Value(_verdict(finding.verdict, say), under=_undecided(finding, say))
+        rows.append(row(name, test, *_measured(results, finding, claims[finding.claim], say), verdict))
         shown = (finding.claim, expected)
     columns = (
         left(say("claims.id")),
-        left(say("claims.says"), wide=True),
         left(say("claims.test"), wide=True),
         left(say("effects.level")),
         left(say("claims.measured"), wide=True),
-        left(say("claims.verdict")),
+        left(say("claims.verdict"), wide=True),
     )
-    counts = [
-        say("claims.count", count=count, verdict=say(f"claim_verdict.{_key(verdict)}"))
-        for verdict in VERDICTS
-        if (count := sum(finding.verdict == verdict for finding in findings))
-    ]
-    text = say("claims.introduction", claims=len(claims), tests=len(findings), counts=listed(counts, say))
+    notes = (say("claims.note"), *_doubt(rows, say))
+    return Table(say("claims.caption"), columns, tuple(rows), notes, ruled_by(each.claim for each in findings))
+
+
+def _observed(
+    results: StudyResults, claims: Mapping[str, Claim], findings: Sequence[Finding], say: Wording
+) -> list[Paragraph | Table]:
+    """One sentence why there are no verdicts, and a row for each claim with what was seen over all loads."""
+    rows = []
+    for name, claim in claims.items():
+        tests: dict[str, list[Finding]] = {}
+        for finding in findings:
+            if finding.claim == name:
+                tests.setdefault(_expected(finding, say), []).append(finding)
+        seen = [
+            _seen_over_loads(results, found, claim, say)
+            if found[0].test is None
+            else say("word.colon", name=expected, value=_seen_over_loads(results, found, claim, say))
+            for expected, found in tests.items()
+        ]
+        rows.append(row(*_said(name, claim, say), say("list.semicolon").join(seen)))
+    columns = (
+        left(say("claims.id")),
+        left(say("claims.says"), wide=True),
+        left(say("claims.measured"), wide=True),
+    )
+    reasons = [reason for finding in findings if (reason := _undecided(finding, say))]
+    text = say("claims.no_verdicts", reasons=say("list.semicolon").join(dict.fromkeys(reasons)))
+    notes = (say("claims.observed_note"), *_doubt(rows, say))
+    return [Paragraph(text), Table(say("claims.observed_caption"), columns, tuple(rows), notes)]
+
+
+def _seen_over_loads(results: StudyResults, findings: Sequence[Finding], claim: Claim, say: Wording) -> str:
+    """``default +1.0%, 1p1d +2.3% … +3.1%†``: the smallest and the largest change in each mode."""
+    seen: dict[str, list[tuple[float, str]]] = {}
+    other: list[str] = []
+    for finding in findings:
+        for each in finding.evidence:
+            if each.effect is None or each.effect.ratio is None:
+                other.append(retell(each.why, say))
+                continue
+            mark = SUSPECT if _is_doubtful(results, finding, each) else ""
+            seen.setdefault(each.cells[0], []).append((each.effect.ratio, mark))
+        if not finding.evidence:
+            other.append(_measured(results, finding, claim, say)[1])
+    texts = [f"{mode} {_span(changes, say)}" for mode, changes in seen.items()]
+    return say("list.comma").join(dict.fromkeys([*texts, *other]))
+
+
+def _span(changes: Sequence[tuple[float, str]], say: Wording) -> str:
+    ends = [f"{format_change(ratio)}{mark}" for ratio, mark in (min(changes), max(changes))]
+    return ends[0] if ends[0] == ends[1] else say("claims.span", low=ends[0], high=ends[1])
+
+
+def _said(name: str, claim: Claim, say: Wording) -> tuple[Value, Value]:
+    return Value(name), Value(in_language(claim.says, say.language), under=_saw(claim, say))
+
+
+def _verdict(verdict: str, say: Wording) -> str:
+    return say(f"claim_verdict.{_key(verdict)}")
+
+
+def _doubt(rows: Sequence[tuple[Value, ...]], say: Wording) -> list[str]:
     doubtful = any(SUSPECT in value.text for each in rows for value in each)
-    notes = (say("claims.note"), *([f"{SUSPECT} {say('note.suspect_claim')}"] if doubtful else []))
-    table = Table(say("claims.caption"), columns, tuple(rows), notes, ruled_by(each.claim for each in findings))
-    return [Section(say("claims.title"), (Paragraph(text), table))]
+    return [f"{SUSPECT} {say('note.suspect_claim')}"] if doubtful else []
 
 
-def _told_once(findings: list[Finding]) -> Iterator[Finding]:
+def _told_once(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Where a test is not measured at any load level for the same reasons, one row says so."""
     seen: set[object] = set()
     for finding in findings:

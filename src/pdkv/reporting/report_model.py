@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pdkv.analysing.claim_file import read_claims
+from pdkv.analysing.claims import judge_claims
 from pdkv.analysing.objective_places import Outcome, read_outcomes
 from pdkv.analysing.study_results import StudyResults, read_study_results
 from pdkv.analysing.token_cost import Prices
@@ -14,7 +15,7 @@ from pdkv.analysing.verdicts import MARGIN
 from pdkv.errors import UserError
 from pdkv.reporting.report_activity import describe_activity
 from pdkv.reporting.report_blocks import Bullets, Definitions, Figure, Paragraph, Report, Section, Table
-from pdkv.reporting.report_claims import describe_claims
+from pdkv.reporting.report_claims import describe_claims, say_how_claims_came_out
 from pdkv.reporting.report_conditions import describe_conditions
 from pdkv.reporting.report_definitions import describe_definitions
 from pdkv.reporting.report_effects import describe_disaggregation, describe_precision
@@ -87,6 +88,8 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
     """The report, section by section; without ``outcomes`` it recommends nothing."""
     say = Wording(settings.language)
     baseline, margin = settings.baseline, settings.margin
+    claims = read_claims(settings.claims) if settings.claims else {}
+    findings = judge_claims(results, claims, margin)
     sections = [
         *describe_conditions(results, say),
         *describe_metrics(results, baseline, margin, say),
@@ -96,7 +99,7 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
         *describe_ttft_parts(results, say),
         *describe_service_levels(results, say),
         *(describe_conclusion(results, outcomes, margin, say) if settings.objectives else []),
-        *(describe_claims(results, read_claims(settings.claims), say, settings.margin) if settings.claims else []),
+        *(describe_claims(results, claims, findings, say) if settings.claims else []),
         *describe_servers(results, say),
         *describe_stages(results, say),
         *describe_traces(results, say),
@@ -109,7 +112,10 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
     return Report(
         title=settings.title,
         subtitle=subtitle(results, say),
-        said=say_what_is_known(results, outcomes, baseline, margin, say),
+        said=(
+            *say_what_is_known(results, outcomes, baseline, margin, say),
+            *([say_how_claims_came_out(findings, say)] if claims else []),
+        ),
         untold=say_what_is_untold(results, say),
         sections=tuple(sections),
         language=settings.language,
