@@ -437,7 +437,11 @@ def _trace_summary(sample: Sample, mode: str) -> dict[str, Any]:
             )
     return {
         "source": ["nvml", "psutil"] if sample.gpu else ["psutil"],
-        "resolution_s": {"sampler": 0.1, "counter": 1.0 if sample.gpu else None},
+        "resolution_s": {
+            "sampler": 0.1,
+            "by_kind": {"gpu": 0.05, "process": 0.1} if sample.gpu else {"process": 0.1},
+            "counter": 1.0 if sample.gpu else None,
+        },
         "devices": rows,
         "phases": _phases(rows),
         "missing": []

@@ -495,6 +495,9 @@ class TestOtherSections:
         assert "Not available" not in section_text(on_gpu, "Device traces")
         assert "NVML" in section_text(on_gpu, "Device traces")
         assert "only every 1 s" in section_text(on_gpu, "Device traces")
+        assert "Each GPU was sampled every 0.05 s." in section_text(on_gpu, "Device traces")
+        assert "0.1 s" not in section_text(on_gpu, "Device traces")
+        assert "Each process was sampled every 0.1 s." in text and "Each GPU" not in text
         assert "Power, mean" in [column.title for column in table(on_gpu, "Activity").columns]
         assert "Power, mean" not in [column.title for column in table(six, "Activity").columns]
 

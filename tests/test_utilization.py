@@ -138,7 +138,19 @@ def test_a_counter_refreshed_once_a_second_is_recognised() -> None:
     assert sampler_resolution(frame) == pytest.approx(0.05)
     assert counter_resolution(frame) == pytest.approx(1.0, abs=0.06)
     result = trace(frame)
-    assert result["resolution_s"] == {"sampler": pytest.approx(0.05), "counter": pytest.approx(1.0, abs=0.06)}
+    assert result["resolution_s"] == {
+        "sampler": pytest.approx(0.05), "by_kind": {"gpu": pytest.approx(0.05)}, "counter": pytest.approx(1.0, abs=0.06)
+    }  # fmt: skip
+
+
+def test_gpus_and_cores_have_each_their_own_period() -> None:
+    cores = [device(f"cpu{n}", kind="core", source="psutil", hz=10.0, util=constant(0.5)) for n in range(4)]
+    result = trace(device(util=constant(0.5)), *cores)
+    assert result["resolution_s"]["by_kind"] == {"core": pytest.approx(0.1), "gpu": pytest.approx(0.05)}
+    assert check(result, "sampler kept pace")["evidence"].startswith("a sample of each gpu every 50 ms, ")
+    assert "; a sample of each core every 100 ms, " in check(result, "sampler kept pace")["evidence"]
+    slow = trace(device(util=constant(0.5), hz=4.0), *cores)
+    assert check(slow, "sampler kept pace")["state"] == "suspect"  # many quick cores do not hide a slow GPU
 
 
 def test_a_counter_as_fine_as_the_sampler_has_no_coarser_resolution() -> None:
@@ -359,5 +371,5 @@ def test_a_trial_folder_holds_strict_json_and_the_samples_with_their_stages(tmp_
 def test_no_samples_at_all(tmp_path: Path) -> None:
     result = trace(device(end_s=100.0))
     assert (result["devices"], result["phases"], result["source"]) == ([], [], [])
-    assert result["resolution_s"] == {"sampler": None, "counter": None}
+    assert result["resolution_s"] == {"sampler": None, "by_kind": {}, "counter": None}
     assert {each["state"] for each in result["checks"]} == {"unknown"}

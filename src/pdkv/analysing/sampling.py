@@ -30,6 +30,13 @@ def sampler_resolution(frame: pd.DataFrame) -> float | None:
     return float(gaps.median()) if len(gaps) else None
 
 
+def resolution_by_kind(frame: pd.DataFrame) -> dict[str, float]:
+    """:func:`sampler_resolution` of each kind of device: GPUs are asked more often than cores and processes."""
+    shown = frame[frame["kind"].isin((*HARDWARE, "process"))]
+    found = {str(kind): sampler_resolution(rows) for kind, rows in shown.groupby("kind", sort=True)}
+    return {kind: period for kind, period in found.items() if period is not None}
+
+
 def counter_resolution(frame: pd.DataFrame) -> float | None:
     """Time in seconds after which the devices' utilisation takes a new value, where that is longer than a sample.
 

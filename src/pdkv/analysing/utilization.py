@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pdkv.analysing.device_energy import counted_energy, integrated_energy, within
 from pdkv.analysing.load_activity import describe_levels
-from pdkv.analysing.sampling import counter_resolution, missing_fields, sampler_resolution
+from pdkv.analysing.sampling import counter_resolution, missing_fields, resolution_by_kind, sampler_resolution
 from pdkv.analysing.trace_checks import check_trace
 from pdkv.artifacts import read_json, read_parquet, write_json, write_parquet
 from pdkv.seals import check_seals
@@ -68,7 +68,11 @@ def describe_trace(
     devices = [each for each in devices if each["samples"]]
     return {
         "source": sorted(frame["source"].unique()),
-        "resolution_s": {"sampler": sampler_resolution(frame), "counter": counter_resolution(frame)},
+        "resolution_s": {
+            "sampler": sampler_resolution(frame),
+            "by_kind": resolution_by_kind(frame),
+            "counter": counter_resolution(frame),
+        },
         "devices": devices,
         "phases": _phases(devices),
         "levels": describe_levels(frame, stages, measured),

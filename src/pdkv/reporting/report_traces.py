@@ -36,13 +36,21 @@ def describe_traces(results: StudyResults, say: Wording) -> list[Section]:
 def _sources(traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> str:
     """Where the samples came from, how often they were taken, and how fine they really are."""
     sentences = [say("traces.source", source=_source_names(traced, [cell for cell, _ in traced], say))]
-    sampler = [value for _, trace in traced if (value := (trace.get("resolution_s") or {}).get("sampler")) is not None]
     counter = [value for _, trace in traced if (value := (trace.get("resolution_s") or {}).get("counter")) is not None]
-    if sampler:
-        sentences.append(say("traces.sampler", seconds=f"{max(sampler):.2g}"))
+    # Only of the kinds that are shown: beside GPUs, the host's own accounting is asked less often.
+    for kind in dict.fromkeys(kind for _, trace in traced if (kind := _shown_kind(trace))):
+        periods = [seconds for _, trace in traced if (seconds := _period(trace, kind)) is not None]
+        if periods:
+            sentences.append(say(f"traces.sampled_{kind}", seconds=f"{max(periods):.2g}"))
     if counter:
         sentences.append(say("traces.counter", seconds=f"{max(counter):.2g}"))
     return say("list.sentence").join(sentences)
+
+
+def _period(trace: dict[str, Any], kind: str) -> float | None:
+    """Seconds from one sample to the next of a device of this kind."""
+    resolution = trace.get("resolution_s") or {}
+    return (resolution.get("by_kind") or {}).get(kind)
 
 
 def _source_names(traced: list[tuple[Cell, dict[str, Any]]], cells: list[Cell], say: Wording) -> str:
