@@ -19,6 +19,7 @@ from pdkv.reporting.report_metrics import NUMBERS, tell_findings
 from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
 from pdkv.reporting.report_pairs import tell_pairs
 from pdkv.reporting.report_recommendations import describe_conclusion, say_what_is_recommended
+from pdkv.reporting.report_refusals import say_most_are_refused
 from pdkv.reporting.wording import Wording
 
 SAY = Wording("en")
@@ -409,6 +410,34 @@ class TestRecommendation:
         assert shown(table)[0] == ["observed best: a/fp16", "100 ms", "b/fp16 / 150 ms", "−33.3%", "2"]
         assert not any(value.best for line in table.rows for value in line)
         assert not [word for word in VERDICT_WORDS for text in (*said, *shown(table)[0]) if word in text]
+
+    def test_cells_that_are_split_say_why_and_promise_nothing_across(self) -> None:
+        cells = [cell(mode) for mode in "abcd"]
+        for each in cells:
+            each.content["environment"] = {"foreign_cpu_share": 0.5 if each.mode in "cd" else 0.0}
+        few = {"more_repeats": "2", "launches": "1"}
+        outcomes = outcomes_of([placed(m, "not decided", race="1" if m in "ab" else "2", **few) for m in "abcd"])
+        (section,) = describe_conclusion(StudyResults(cells, []), outcomes, 0.02, SAY)
+        table = next(block for block in section.blocks if isinstance(block, Table))
+        assert [(line[2].text, line[2].under, line[2].mark) for line in table.rows] == [
+            ("1 GPU", "host load: idle / busy", "§"),
+            ("1 GPU", "host load: busy / idle", "§"),
+        ]
+        assert any(note.startswith("§") and "not between the two" in note for note in table.notes)
+        said = [block.text for block in section.blocks if isinstance(block, Paragraph)]
+        assert said[0].endswith("would allow verdicts, but only among cells that may be compared with each other.")
+        alike = outcomes_of([placed(m, "not decided", **few) for m in "ab"])
+        (section,) = describe_conclusion(StudyResults(cells, []), alike, 0.02, SAY)
+        assert not any("only among cells" in b.text for b in section.blocks if isinstance(b, Paragraph))
+
+    def test_that_most_comparisons_were_refused_is_said_once_with_the_fact(self) -> None:
+        cells = [cell("default"), cell("a"), cell("b"), cell("c")]
+        refused = [effect("a", **REFUSED), effect("b", **REFUSED)]
+        assert say_most_are_refused(StudyResults(cells, [*refused, effect("c")]), SAY) == [
+            "2 of 3 comparisons were refused, for their cells were not measured alike (host load). "
+            "More launches do not change that; measuring again under like conditions does."
+        ]
+        assert say_most_are_refused(StudyResults(cells, [refused[0], effect("c")]), SAY) == []
 
     def test_one_launch_more_is_said_as_one(self) -> None:
         few = [placed(name, "not decided", more_repeats="1", launches="2") for name in "ab"]

@@ -6,6 +6,7 @@ from pdkv.analysing.identical_cells import noise, refused_twins, yardstick_group
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row
 from pdkv.reporting.report_phrases import HEADLINES, cell_label, headline, is_suspect, listed, short_level
+from pdkv.reporting.report_refusals import UNLIKE
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import format_percent
@@ -18,7 +19,10 @@ def describe_identical_cells(results: StudyResults, say: Wording) -> list[Sectio
     groups = yardstick_groups(results.cells)
     refused = tuple(
         say(
-            "identical.refused", one=cell_label(one, results), other=cell_label(other, results), reason=retell(why, say)
+            "identical.refused",
+            one=cell_label(one, results),
+            other=cell_label(other, results),
+            reason=retell(why.removeprefix(UNLIKE), say),
         )
         for one, other, why in refused_twins(results.cells)
     )

@@ -13,14 +13,16 @@ from pdkv.reporting.report_outcomes import (
     interval_ends,
     level_name,
     marked_cells,
+    split_from,
     value_with_unit,
 )
 from pdkv.reporting.report_phrases import format_change
+from pdkv.reporting.report_refusals import why_unlike
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
 
-NOT_LAUNCHES, SAME = "*", "≈"
+NOT_LAUNCHES, SAME, SPLIT = "*", "≈", "§"
 RECOMMENDED = ("best", "equally good")
 
 
@@ -32,7 +34,16 @@ def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: st
         goal = goal_name(outcome, say)
         labels = ("" if goal == shown else goal, level_name(results, outcome, say) or DASH)
         device = amount(outcome, say) or say("recommend.differs")
-        rows.append(row(*labels, device, _cells(outcome, say), *_lead(results, outcome, say), _more(outcome)))
+        split = _split(results, races, outcome, say)
+        rows.append(
+            row(
+                *labels,
+                Value(device, split, mark=SPLIT if split else ""),
+                _cells(outcome, say),
+                *_lead(results, outcome, say),
+                _more(outcome),
+            )
+        )
         shown = goal
     columns = (
         left(say("recommend.objective"), wide=True), left(say("effects.level")), left(say("mode.hardware")),
@@ -42,6 +53,15 @@ def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: st
     notes = _notes(races, rows, margin, say)
     ruled = ruled_by((outcome.objective, outcome.metric) for outcome in races)
     return Table(say("recommend.caption"), columns, tuple(rows), notes, ruled)
+
+
+def _split(results: StudyResults, races: Sequence[Outcome], outcome: Outcome, say: Wording) -> str:
+    """Why its cells do not race with others on as much hardware; empty where they all do."""
+    other = split_from(races, outcome)
+    if other is None:
+        return ""
+    cells = {cell.name: cell for cell in results.cells_of(outcome.workload)}
+    return why_unlike(cells[outcome.cells[0].name], cells[other.cells[0].name], say)
 
 
 def _cells(outcome: Outcome, say: Wording) -> Value:
@@ -99,6 +119,8 @@ def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: 
         ]
         why = say("list.semicolon").join(dict.fromkeys(reasons))
         notes.append(f"{NOT_LAUNCHES} {say('recommend.not_launches', why=why)}")
+    if SPLIT in marks:
+        notes.append(f"{SPLIT} {say('recommend.split')}")
     if SAME in marks:
         notes.append(f"{SAME} {say('recommend.same')}")
     if any(cell.suspect for outcome in races for cell in outcome.cells):

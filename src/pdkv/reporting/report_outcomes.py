@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from pdkv.analysing.load_level import load_label
+from pdkv.analysing.objective_numbers import goal_of
 from pdkv.analysing.objective_places import Outcome, PlacedCell
 from pdkv.analysing.service_levels import SHARE
 from pdkv.analysing.study_results import StudyResults
@@ -87,6 +88,22 @@ def is_hardly_served(results: StudyResults, outcome: Outcome) -> bool:
     """Whether so few requests met the service levels that a best goodput would be one of a handful of requests."""
     share = best_share_served(results, outcome)
     return share is not None and share < HARDLY_SERVED
+
+
+def split_from(races: Iterable[Outcome], outcome: Outcome) -> Outcome | None:
+    """Another race for the same number on as much hardware, whose cells may not be compared with those of this one."""
+    number = (outcome.workload, outcome.concurrency, outcome.objective, outcome.metric, outcome.stat)
+    equal_hardware = goal_of(outcome.metric, outcome.stat).equal_hardware
+    return next(
+        (
+            each
+            for each in races
+            if each is not outcome
+            and (each.workload, each.concurrency, each.objective, each.metric, each.stat) == number
+            and (each.hardware == outcome.hardware or not equal_hardware)
+        ),
+        None,
+    )
 
 
 def numbers_of(outcomes: Iterable[Outcome]) -> list[Number]:

@@ -23,6 +23,7 @@ from pdkv.reporting.report_outcomes import (
     of_number,
     said_cell,
     said_cells,
+    split_from,
 )
 from pdkv.reporting.report_phrases import counted, levels_phrase, listed
 from pdkv.reporting.report_service import percent
@@ -148,7 +149,8 @@ def _tell_nothing(races: Sequence[Outcome], say: Wording) -> str:
     wanted = counted(max(by_kind[False] or by_kind[True]), "recommend.more_launches", say)
     if by_kind[False] and by_kind[True] and max(by_kind[True]) > max(by_kind[False]):
         wanted = say("recommend.more_for_p99", wanted=wanted, count=max(by_kind[True]))
-    return say("recommend.nothing_yet", wanted=wanted)
+    split = any(split_from(races, race) for race in races)
+    return say("recommend.nothing_yet_split" if split else "recommend.nothing_yet", wanted=wanted)
 
 
 def _tell_open(races: Sequence[Outcome], say: Wording) -> list[str]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Container
 
+from pdkv.analysing.comparability import differing_facts
+from pdkv.analysing.identical_cells import refusal_of_twins
 from pdkv.analysing.study_results import Cell, StudyResults
-from pdkv.reporting.report_phrases import cell_label
+from pdkv.reporting.report_phrases import cell_label, listed
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 
@@ -22,6 +24,28 @@ def refusals(results: StudyResults, factor: str, cells: Container[Cell], say: Wo
         for (cell, base), note in notes.items()
         if note
     )
+
+
+def why_unlike(one: Cell, other: Cell, say: Wording) -> str:
+    """In what two cells differ that keeps them from being compared, ``host load: idle / busy``; empty where nothing."""
+    refusal = refusal_of_twins(one, other)
+    if refusal is None:  # goodput by other limits
+        refusal = "; ".join(differing_facts(one.content.get("slo") or {}, other.content.get("slo") or {}))
+    return retell(refusal.removeprefix(UNLIKE), say) if refusal else ""
+
+
+def say_most_are_refused(results: StudyResults, say: Wording) -> list[str]:
+    """One sentence with the facts, where more than half of the pairs with numbers may not be compared."""
+    notes = {
+        (effect.row["factor"], cell, base): effect.row["note"] or ""
+        for effect in results.effects
+        if (cell := results.cell_of(effect)).usable and (base := results.base_of(effect)).usable
+    }
+    refused = [note.removeprefix(UNLIKE) for note in notes.values() if note.startswith(UNLIKE)]
+    if 2 * len(refused) <= len(notes):
+        return []
+    facts = dict.fromkeys(retell(part.partition(": ")[0], say) for note in refused for part in note.split("; "))
+    return [say("summary.refused", count=len(refused), total=len(notes), facts=listed(facts, say))]
 
 
 def _refusal(cell: str, base: str, note: str, say: Wording) -> str:

@@ -13,6 +13,7 @@ from pdkv.reporting.report_findings import named
 from pdkv.reporting.report_observations import observe
 from pdkv.reporting.report_phrases import counted, hardware, hardware_of, listed, number_phrase
 from pdkv.reporting.report_recommendations import has_verdicts, say_what_is_recommended
+from pdkv.reporting.report_refusals import say_most_are_refused
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_percent
 
@@ -50,6 +51,7 @@ def say_what_is_known(
         outcome,
         *observations,
         *recommended,
+        *say_most_are_refused(results, say),
         *_yardsticks(results, say),
         *_unequal_hardware(results, say),
     )
