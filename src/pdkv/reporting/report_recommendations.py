@@ -5,8 +5,9 @@ Nothing is recommended because it looked best: what is left when all cells that 
 
 from collections.abc import Sequence
 
+from pdkv.analysing.identical_cells import identical_groups
 from pdkv.analysing.objective_numbers import GOALS
-from pdkv.analysing.objective_places import Outcome
+from pdkv.analysing.objective_places import Outcome, PlacedCell
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Paragraph, Section
 from pdkv.reporting.report_findings import tell_more, tell_range
@@ -38,9 +39,13 @@ def describe_conclusion(
     races = _races(results, outcomes)
     blocks: list[Block] = []
     carried = [
-        say("recommend.goal", goal=goal_name(alike[0], say), parts=_told(results, alike, margin, say, lead=True))
+        say(
+            "recommend.goal",
+            goal=goal_name(alike[0], say),
+            parts=_told(results, outcomes, alike, margin, say, lead=True),
+        )
         for number in numbers_of(races)
-        for alike in _alike(of_number(races, number))
+        for alike in _alike(outcomes, of_number(races, number))
     ]
     if races and not carried:
         blocks.append(Paragraph(_tell_nothing(races, say)))
@@ -66,7 +71,10 @@ def say_what_is_recommended(
     races = _races(results, outcomes)
     sentences = []
     for number in numbers_of(races):
-        clauses = [_told(results, alike, margin, say, lead=False) for alike in _alike(of_number(races, number))]
+        clauses = [
+            _told(results, outcomes, alike, margin, say, lead=False)
+            for alike in _alike(outcomes, of_number(races, number))
+        ]
         if clauses:
             goal = goal_name(of_number(races, number)[0], say)
             sentences.append(say("recommend.goal", goal=goal, parts=say("list.semicolon").join(clauses)))
@@ -86,19 +94,59 @@ def _races(results: StudyResults, outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [outcome for outcome in outcomes if len(outcome.cells) > 1 and not is_hardly_served(results, outcome)]
 
 
-def _alike(races: Sequence[Outcome]) -> list[list[Outcome]]:
-    """Races of one goal in which any cell was put aside or all are equal, those of the same outcome together."""
+def _alike(outcomes: Sequence[Outcome], races: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Races of one goal in which any cell was put aside or all are equal, those of the same outcome together.
+
+    The same cells have raced, and as many were left out.
+    """
     groups: dict[tuple[object, ...], list[Outcome]] = {}
     for race in races:
         if race.place in RECOMMENDED or race.worse:
             names = tuple((cell.name, cell.suspect) for cell in race.left)
-            groups.setdefault((race.hardware, race.place, names, len(race.worse)), []).append(race)
+            entered, left_out = tuple(cell.name for cell in race.cells), len(_left_out(outcomes, race))
+            groups.setdefault((race.hardware, race.place, names, entered, left_out), []).append(race)
     return list(groups.values())
 
 
-def _told(results: StudyResults, alike: Sequence[Outcome], margin: float, say: Wording, *, lead: bool) -> str:
+def _left_out(outcomes: Sequence[Outcome], race: Outcome) -> list[PlacedCell]:
+    """Cells of the study that might have been better, had they been in this race: not measured, or not comparable.
+
+    On other hardware is not left out, for the sentence names the hardware; nor is a cell that served no request.
+    """
+    number = (race.workload, race.concurrency, race.objective, race.metric, race.stat)
+    return [
+        cell
+        for each in outcomes
+        if each is not race and (each.workload, each.concurrency, each.objective, each.metric, each.stat) == number
+        for cell in each.cells
+        if race.hardware in ("", cell.row["hardware"]) or not cell.row["hardware"]
+        if cell.place != "out" or cell.value is None
+    ]
+
+
+def _among(outcomes: Sequence[Outcome], race: Outcome, clause: str, say: Wording) -> str:
+    """The clause, with the cells that it is about where another race has some, or how many where some are in none."""
+    left_out = _left_out(outcomes, race)
+    if not left_out:
+        return clause
+    told = {"clause": clause, "count": len(race.cells), "left_out": counted(len(left_out), "recommend.left_out", say)}
+    if any(cell.row["race"] for cell in left_out):
+        cells = listed([said_cell(cell, say) for cell in race.cells], say)
+        return say("recommend.among_cells", cells=cells, **told)
+    return say("recommend.among", **told)
+
+
+def _told(
+    results: StudyResults,
+    outcomes: Sequence[Outcome],
+    alike: Sequence[Outcome],
+    margin: float,
+    say: Wording,
+    *,
+    lead: bool,
+) -> str:
     """``with 2 GPUs at c = 2 and c = 64, 2x/fp8 is best``."""
-    clause = _clause(alike, margin, say, lead=lead)
+    clause = _among(outcomes, alike[0], _clause(results, alike, margin, say, lead=lead), say)
     named = [text for each in alike if (text := level_name(results, each, say))]
     levels = levels_phrase(alike[0].workload, named, results, say)
     device = amount(alike[0], say)
@@ -106,7 +154,7 @@ def _told(results: StudyResults, alike: Sequence[Outcome], margin: float, say: W
     return say(key, clause=clause, levels=levels, hardware=device) if levels or device else clause
 
 
-def _clause(alike: Sequence[Outcome], margin: float, say: Wording, *, lead: bool) -> str:
+def _clause(results: StudyResults, alike: Sequence[Outcome], margin: float, say: Wording, *, lead: bool) -> str:
     outcome = alike[0]
     cells = said_cells(outcome, outcome.left, say)
     rest = counted(len(outcome.worse), "recommend.rest", say) if outcome.worse else ""
@@ -116,9 +164,18 @@ def _clause(alike: Sequence[Outcome], margin: float, say: Wording, *, lead: bool
             return (
                 say("recommend.best_by", cell=cells, lead=evidence) if evidence else say("recommend.best", cell=cells)
             )
+        case "equally good" if _same_configuration(results, outcome):
+            return say("recommend.equal_same", cells=cells, rest=rest)
         case "equally good":
             return say("recommend.equal", cells=cells, margin=_margin(margin), rest=rest)
     return say("recommend.open", cells=cells, rest=rest)
+
+
+def _same_configuration(results: StudyResults, outcome: Outcome) -> bool:
+    """Whether all that is left ran one: no margin was tested between them."""
+    left = {cell.name for cell in outcome.left}
+    groups = identical_groups(results.cells_of(outcome.workload))
+    return any(left <= {cell.name for cell in group} for group in groups)
 
 
 def _lead(alike: Sequence[Outcome], say: Wording) -> str:
