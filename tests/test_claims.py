@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from sample_results import Sample, write_sample
 
-from pdkv.analysing.claim_file import Claim, ClaimTest, read_claims
+from pdkv import cli
+from pdkv.analysing.claim_file import Claim, ClaimTest, find_strangers, read_claims
 from pdkv.analysing.claims import Finding, judge_claims, verdict_of_all, verdicts_of_claims
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.errors import UserError
@@ -207,6 +208,73 @@ def test_a_fault_in_the_file_is_named_with_its_place(tmp_path: Path, text: str, 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
         read_claims(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a:\n  says: x\n  untested: 3", ":3: a.untested: found 3\n  allowed: a text, or one in each language"),
+        ("a:\n  says: {fr: y}\n  untested: z", ":2: a.says.fr: found y\n  allowed: a text, or one in each language"),
+        ("a:\n  untested: z", ":1: a.says: is missing\n  allowed: a text"),
+        ("a: 3", ":1: a: found 3\n  allowed: a claim"),
+        ("a:\n  says: x\n  untested: z\n  test: 1", ":4: a.test: unknown key\n  allowed: says, saw, tests, untested\n"),
+        (
+            "a:\n  says: x\n  tests:\n    - {mode: m, dtype: d, metric: ttft, stat: p95, expect: lower}",
+            ":4: a.tests[0].stat: found p95\n  allowed: mean, median, p90, p99, value",
+        ),
+    ],
+)
+def test_a_fault_says_what_was_found_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        read_claims(path)
+    assert f"{path}{message}" in error.value.problem
+    assert error.value.problem.count(str(path)) == 1
+    assert not re.search(r"constrained|literal\[|\[key\]|Input should", error.value.problem)
+
+
+def test_a_file_that_is_not_there_is_a_claims_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such file") as error:
+        read_claims(tmp_path / "none.yaml")
+    assert "claims file" in error.value.remedy and "config file" not in error.value.remedy
+
+
+def test_modes_and_precisions_that_the_study_lacks_are_found() -> None:
+    tests = (
+        ClaimTest.model_validate({**FP8, "mode": ["1p1d", "tp4"], "expect": "lower"}),
+        ClaimTest.model_validate(
+            {**FP8, "mode": "every", "against": {"mode": "2x"}, "dtype": "int4", "expect": "lower"}
+        ),
+    )
+    assert find_strangers({"X": Claim(says="x", tests=tests)}, ["default", "1p1d"], ["bf16", "fp8_e4m3"]) == [
+        "X.tests[0]: the study has no mode tp4: not measured",
+        "X.tests[1]: the study has no mode 2x: not measured",
+        "X.tests[1]: the study has no dtype int4: not measured",
+    ]
+
+
+def test_check_warns_of_them_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims, config = tmp_path / "claims.yaml", tmp_path / "study.yaml"
+    claims.write_text(
+        "X: {says: a, tests: [{mode: tp4, dtype: fp8, against: {mode: default}, metric: ttft, stat: mean, "
+        "expect: lower}]}",
+        encoding="utf-8",
+    )
+    workload = "{input_tokens: 8, output_tokens: 8, concurrency: 1, requests: 2, max_model_len: 64}"
+    config.write_text(
+        f"workloads: {{w: {workload}}}\nmodes: [default]\ndtypes: [fp16, fp8]\nreport: {{claims: {claims}}}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(cli, "_survey", lambda study, stream: print("surveyed", file=stream))
+    with pytest.raises(SystemExit) as end:
+        cli.main(["check", "--config", str(config)])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == (
+        f"warning: {claims}: X.tests[0]: the study has no mode tp4: not measured\nsurveyed\n"
+    )
 
 
 def report_of(folder: Path, launches: int) -> tuple[Report, list[Table], str]:

@@ -98,20 +98,26 @@ def _check(arguments: argparse.Namespace) -> None:
     from pdkv.study.config import load_study
 
     study = load_study(arguments.config)
-    _require_claims(study)
+    for text in _require_claims(study):
+        print(f"warning: {study.report.claims}: {text}")
     _survey(study, sys.stdout)
     _require_typefaces(study)
 
 
-def _require_claims(study: "Study") -> None:
-    """Read once before anything runs: a fault in it is better known now than in the report."""
-    if study.report.claims:
-        from pdkv.analysing.claim_file import read_claims
+def _require_claims(study: "Study") -> list[str]:
+    """Read once before anything runs: a fault in it is better known now than in the report.
 
-        try:
-            read_claims(Path(study.report.claims))
-        except UserError as error:
-            raise UserError(f"{study.source}: report.claims: {error.problem}", remedy=error.remedy) from None
+    Returns warnings: what claims name and the study does not have.
+    """
+    if not study.report.claims:
+        return []
+    from pdkv.analysing.claim_file import find_strangers, read_claims
+
+    try:
+        claims = read_claims(Path(study.report.claims))
+    except UserError as error:
+        raise UserError(f"{study.source}: report.claims: {error.problem}", remedy=error.remedy) from None
+    return find_strangers(claims, [mode.id for mode in study.modes], [dtype.id for dtype in study.dtypes])
 
 
 def _require_typefaces(study: "Study") -> None:

@@ -1,16 +1,33 @@
 """Claims as data: which comparison each of them is about, and what it expects of it. See config/claims.yaml."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from pdkv.errors import UserError
-from pdkv.study.yaml_source import KeyPath, dotted, read_yaml
+from pdkv.study.config_messages import choices
+from pdkv.study.config_promises import SIXTEEN_BIT
+from pdkv.study.yaml_source import KeyPath, YamlSource, dotted, read_yaml, shorten
 
 Expectation = Literal["lower", "higher", "equivalent", "different", "not lower", "not higher"]
 Text = Annotated[str, Field(min_length=1)] | Annotated[dict[Literal["en", "zh"], str], Field(min_length=1)]
 EVERY = "every"
+SAME_FORMAT = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8"}
+TEXTS = ("says", "saw", "untested")
+ALLOWED = {
+    **dict.fromkeys(TEXTS, "a text, or one in each language of the report: {en: …, zh: …}"),
+    "tests": "a list of tests, each {mode, dtype, against, metric, stat, expect}",
+    "mode": "a mode, a list of modes, or every",
+    "dtype": "a KV precision, or 16bit",
+    "against": "{mode: …}, {dtype: …} or both",
+    "effect": "interaction",
+    "metric": "a metric of results/comparisons.csv, e.g. ttft",
+    "stat": "mean, median, p90, p99, value",
+    "expect": "lower, higher, equivalent, different, not lower, not higher",
+    "at_least": "a number above 0",
+}
 
 
 def _listed(value: Any) -> Any:
@@ -77,6 +94,11 @@ def in_language(text: Text | None, language: str) -> str:
 
 def read_claims(path: Path) -> dict[str, Claim]:
     """Claims by their id, in the file's order. Raises :class:`UserError` that names file, line and key."""
+    if not path.exists():
+        raise UserError(
+            f"{path}: there is no such file",
+            remedy="name an existing claims file, as seen from the project's folder; config/claims.yaml is an example",
+        )
     source = read_yaml(path)
     remedy = "write `ID: {says: …, tests: […]}`; config/claims.yaml is an example"
     if not isinstance(source.data, dict):
@@ -86,9 +108,65 @@ def read_claims(path: Path) -> dict[str, Claim]:
         try:
             claims[name] = Claim.model_validate(content)
         except ValidationError as error:
-            for fault in error.errors():
-                where: KeyPath = (name, *fault["loc"])
-                faults.append(f"{source.where(where)}: {dotted(where)}: {fault['msg'].removeprefix('Value error, ')}")
+            faults += _explain(error, name, source)
     if faults:
         raise UserError("\n".join(faults), remedy=remedy)
     return claims
+
+
+def find_strangers(claims: Mapping[str, Claim], modes: Sequence[str], dtypes: Sequence[str]) -> list[str]:
+    """Modes and precisions that claims name and the study does not have: ``C1.tests[0]: the study has no mode tp4``."""
+    known = {*dtypes, *(SAME_FORMAT[name] for name in dtypes if name in SAME_FORMAT)}
+    if set(dtypes) & set(SIXTEEN_BIT):
+        known.add("16bit")
+    found = []
+    for name, claim in claims.items():
+        for number, test in enumerate(claim.tests):
+            named = dict.fromkeys([*test.mode, *([test.against.mode] if test.against.mode else [])])
+            strange = [f"mode {mode}" for mode in named if mode not in (*modes, EVERY)]
+            named = dict.fromkeys([test.dtype, *([test.against.dtype] if test.against.dtype else [])])
+            strange += [f"dtype {dtype}" for dtype in named if dtype not in known]
+            found += [f"{name}.tests[{number}]: the study has no {each}: not measured" for each in strange]
+    return found
+
+
+def _explain(error: ValidationError, name: str, source: YamlSource) -> list[str]:
+    """Each fault of a claim once: file and line, key, what was found, what is allowed."""
+    faults: dict[KeyPath, str] = {}
+    for each in error.errors():
+        key_path = _path_in_file((name, *each["loc"]), source.data, missing=each["type"] == "missing")
+        faults.setdefault(key_path, _fault(each["type"], each["msg"], key_path, source))
+    # A text that is a mapping is no string either: what is wrong inside it says more.
+    told = [path for path in faults if not any(other != path and other[: len(path)] == path for other in faults)]
+    return [f"{source.where(path)}: {dotted(path)}: {faults[path]}" for path in told]
+
+
+def _path_in_file(loc: KeyPath, data: Any, *, missing: bool) -> KeyPath:
+    """The keys of a fault that stand in the file; the rest of ``loc`` is the checker's own."""
+    path: KeyPath = ()
+    for number, part in enumerate(loc):
+        inside = (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        )
+        if inside:
+            data = data[part]
+        if inside or (missing and number == len(loc) - 1):
+            path = (*path, part)
+    return path
+
+
+def _fault(kind: str, message: str, key_path: KeyPath, source: YamlSource) -> str:
+    key = next((str(part) for part in reversed(key_path) if isinstance(part, str)), "")
+    if kind == "missing":
+        return f"is missing\n  allowed: {ALLOWED.get(key, 'a value')}"
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    above = [str(part) for part in key_path[:-1] if isinstance(part, str)]
+    if above and above[-1] in TEXTS and len(above) > 1:
+        return f"found {shorten(str(source.spellings.get(key_path, key)))}\n  allowed: {ALLOWED[above[-1]]}"
+    if kind == "extra_forbidden":
+        model = Against if above[-1] == "against" else ClaimTest if "tests" in above[1:] else Claim
+        return f"unknown key\n  allowed: {choices(model.model_fields, key)}"
+    found = source.spellings.get(key_path)
+    shown = f"found {shorten(found)}" if found else "found something else" if found is None else "found nothing"
+    return f"{shown}\n  allowed: {ALLOWED.get(key if len(key_path) > 1 else '', 'a claim: {says: …, tests: […]}')}"

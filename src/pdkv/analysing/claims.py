@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pdkv.analysing.claim_file import EVERY, Claim, ClaimTest
+from pdkv.analysing.claim_file import EVERY, SAME_FORMAT, Claim, ClaimTest
 from pdkv.analysing.study_results import Effect, StudyResults
 from pdkv.analysing.verdicts import MARGIN
 from pdkv.study.config_promises import SIXTEEN_BIT
@@ -23,7 +23,6 @@ FULFIL = {
     "not lower": {"higher", "equivalent"},
     "not higher": {"lower", "equivalent"},
 }
-SAME_FORMAT = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8"}
 
 
 @dataclass(frozen=True)
