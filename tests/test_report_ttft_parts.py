@@ -56,6 +56,7 @@ def results_of(tmp_path: Path, change: Callable[[str, dict[str, Any]], None]) ->
 def told(mode: str, point: dict[str, Any], of_pair: dict[str, Any] | None = None) -> None:
     pair = mode == "1p1d"
     point["ttft_parts"] = (of_pair or split(PAIR)) if pair else split(SINGLE)
+    point["metrics"]["ttft"]["mean"] = point["ttft_parts"]["ttft_mean_s"]
     point["server"] = {"kv_transfer": TRANSFER if pair else None}
 
 
@@ -87,6 +88,23 @@ def test_parts_stand_in_milliseconds_over_their_share_of_ttft(tmp_path: Path) ->
         "8.00 7%", "1.00 1%",
     ]  # fmt: skip
     assert parts.ruled == (2,)
+
+
+@pytest.mark.parametrize(("measured_s", "told_as"), [(0.06, "120 ms against 60.0 ms (+100.0%)"), (0.115, None)])
+def test_a_mean_over_all_requests_far_from_the_measured_one_is_told(
+    tmp_path: Path, measured_s: float, told_as: str | None
+) -> None:
+    def change(mode: str, point: dict[str, Any]) -> None:
+        told(mode, point)
+        if (mode, point["point"]) == ("1p1d", 1):
+            point["metrics"]["ttft"]["mean"] = measured_s
+
+    (section,) = describe_ttft_parts(results_of(tmp_path, change), SAY)
+    notes = [note for note in tables(section)[0].notes if "measured" in note]
+    assert len(notes) == (1 if told_as else 0)
+    assert all(note.startswith("c = 8: ") and note.endswith(f": 1p1d/fp16 {told_as}.") for note in notes)
+    (figure,) = [block for block in section.blocks if isinstance(block, Figure)]
+    assert "not that of the measured requests" in figure.caption
 
 
 def test_transfers_are_told_per_request_and_by_their_rate(tmp_path: Path) -> None:

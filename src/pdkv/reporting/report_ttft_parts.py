@@ -8,11 +8,12 @@ from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.analysing.ttft_parts import PARTS, TOLERANCE
 from pdkv.reporting.figure_names import ttft_parts_figure
 from pdkv.reporting.report_blocks import Block, Column, Figure, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_phrases import is_suspect, short_level
+from pdkv.reporting.report_phrases import format_change, is_suspect, short_level
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_bytes, format_ms, format_quantity
 
 UNEXPLAINED, SUSPECT, MISMATCHED = "*", "†", "‡"
+NEAR = 0.10  # of the measured mean: a mean over all requests that is further off is told
 GROUPS = {"prefill_intake": "prefill", "prefill_queue": "prefill", "prefill": "prefill"} | dict.fromkeys(
     ("decode_intake", "decode_queue", "kv_transfer", "first_decode_step"), "decode"
 )
@@ -55,7 +56,8 @@ def _parts_table(results: StudyResults, entries: Sequence[Entry], say: Wording) 
     columns += [Column(say(f"ttft_part_short.{part}"), group=_group(part, say)) for part in parts]
     columns.append(Column(say("ttft_part_short.unexplained")))
     ruled = ruled_by((cell.workload, point["point"]) for cell, point, _ in entries)
-    return Table(say("ttft_parts.caption"), tuple(columns), tuple(rows), _notes(entries, say), ruled)
+    notes = (*_notes(entries, say), *_against_measured(results, entries, say))
+    return Table(say("ttft_parts.caption"), tuple(columns), tuple(rows), notes, ruled)
 
 
 def _labels(results: StudyResults, cell: Cell, point: Mapping[str, Any], say: Wording) -> tuple[Value, Value]:
@@ -88,6 +90,22 @@ def _notes(entries: Sequence[Entry], say: Wording) -> tuple[str, ...]:
     if "mismatched" in states:
         notes.append(f"{MISMATCHED} {say('ttft_parts.mismatched')}")
     return tuple(notes)
+
+
+def _against_measured(results: StudyResults, entries: Sequence[Entry], say: Wording) -> tuple[str, ...]:
+    """Load level by load level, by how much the mean over all requests is off that of the measured ones, if it is."""
+    levels: dict[tuple[str, int], tuple[str, list[str]]] = {}
+    for cell, point, split in entries:
+        whole, measured = split["ttft_mean_s"], cell.value(point["point"], "ttft", "mean")
+        if whole and measured and abs(whole / measured - 1) > NEAR:
+            label = short_level(cell.workload, dict(point), results, say)
+            told = levels.setdefault((cell.workload, point["point"]), (label, []))[1]
+            values = {"all": format_ms(whole), "measured": format_ms(measured)}
+            told.append(say("ttft_parts.off_of_cell", cell=cell.name, change=format_change(whole / measured), **values))
+    return tuple(
+        say("ttft_parts.off", level=label, limit=f"{NEAR:.0%}", cells=say("list.semicolon").join(told))
+        for label, told in levels.values()
+    )
 
 
 def _transfer_table(results: StudyResults, entries: Sequence[Entry], say: Wording) -> Table:
