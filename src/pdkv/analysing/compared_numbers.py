@@ -6,9 +6,10 @@ from typing import Any, Protocol
 from pdkv.analysing.aggregate import CAPACITIES, capacity_of
 from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, PER_DEVICE, throughput_per_device
 from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
-from pdkv.analysing.service_levels import GOODPUT
+from pdkv.analysing.service_levels import GOODPUT, SHARE
 from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.token_energy import ENERGY
+from pdkv.analysing.verdicts import MIN_LAUNCHES, MIN_LAUNCHES_COUNT, MIN_LAUNCHES_P99, RatioEstimate
 
 LATENCY_STATS = ("mean", "median", "p90", "p99")
 QUANTITIES = (
@@ -23,7 +24,23 @@ _QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 _RAN = ("valid", "suspect")
 _OF_A_DEVICE = {PER_DEVICE: "output_throughput", GOODPUT_PER_DEVICE: GOODPUT}
 
+_COUNTS = (GOODPUT, GOODPUT_PER_DEVICE, SHARE)  # each is in proportion to the number of requests that met the limits
+
 ByRepeat = dict[int, float]
+
+
+def launches_wanted(metric: str, stat: str) -> int:
+    """How many launches of each cell an interval and a verdict need at least."""
+    if stat == "p99":
+        return MIN_LAUNCHES_P99
+    return MIN_LAUNCHES_COUNT if metric in _COUNTS else MIN_LAUNCHES
+
+
+def why_spread_is_unknown(metric: str, estimate: RatioEstimate) -> str | None:
+    """Counts that agree in all launches: ties of whole numbers, which say nothing about how the count varies."""
+    if metric not in _COUNTS or estimate.standard_error > 0:
+        return None
+    return f"the counts of {estimate.blocks} launches show no spread: no interval"
 
 
 def quantities_at_a_load(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:

@@ -15,13 +15,15 @@ from pdkv.analysing.compared_numbers import (
     CapacityNumbers,
     Numbers,
     PointNumbers,
+    launches_wanted,
     quantities_at_a_load,
     quantities_without_a_load,
+    why_spread_is_unknown,
 )
 from pdkv.analysing.csv_table import tidy, to_csv
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.verdict_families import Comparison, Row, decide_families
-from pdkv.analysing.verdicts import MARGIN, MIN_LAUNCHES, MIN_LAUNCHES_P99, estimate_ratio, geometric_mean
+from pdkv.analysing.verdicts import MARGIN, MIN_LAUNCHES, estimate_ratio, geometric_mean
 from pdkv.artifacts import read_json, write_csv
 
 COLUMNS = (
@@ -135,13 +137,30 @@ def _set_ratio(comparison: Comparison, pair: Pair, numbers: NumbersOf) -> None:
         row["verdict"] = f"not decided: {_FEW.get(launches, 'too few launches of the same repeat')}"
     elif weak or not complete:
         row["verdict"] = "cannot tell"
-    elif row["stat"] == "p99" and len(ratios) < MIN_LAUNCHES_P99:
-        row["verdict"], row["more_repeats"] = "cannot tell", str(MIN_LAUNCHES_P99 - len(ratios))
-        comparison.notes.append(f"{len(ratios)} launches cannot carry the interval of a p99: {MIN_LAUNCHES_P99} can")
     else:
-        comparison.estimate = estimate_ratio(usable)
+        _estimate(comparison, usable)
     if 0 < len(ratios) < max(len(cell) for cells in by_repeat for cell in cells):
         comparison.notes.append(f"from {len(ratios)} repeats in common")
+
+
+def _estimate(comparison: Comparison, ratios: Sequence[float]) -> None:
+    """The estimate of three ratios or more, or why this number can have none."""
+    row = comparison.row
+    wanted = launches_wanted(row["metric"], row["stat"])
+    if len(ratios) < wanted:
+        row["verdict"], row["more_repeats"] = "cannot tell", str(wanted - len(ratios))
+        comparison.notes.append(
+            f"{len(ratios)} launches cannot carry the interval of a p99: {wanted} can"
+            if row["stat"] == "p99"
+            else f"{len(ratios)} launches cannot carry the interval of a count of requests: {wanted} can"
+        )
+        return
+    estimate = estimate_ratio(ratios)
+    if why := why_spread_is_unknown(row["metric"], estimate):
+        row["verdict"] = "cannot tell"
+        comparison.notes.append(why)
+    else:
+        comparison.estimate = estimate
 
 
 def _ratios_in_common(by_repeat: Sequence[Sequence[ByRepeat]]) -> list[float | None]:

@@ -125,9 +125,16 @@ def _line_up(found: _Field, group: Sequence[Entrant]) -> None:
             found.alone.append((members[0], _why_alone(found.goal, members[0], group)))
 
 
+def _no_gpus(entrant: Entrant) -> bool:
+    units = hardware_units(entrant.cell)
+    return units is not None and units[1] != "GPU"
+
+
 def _race(goal: Goal, members: Sequence[Entrant]) -> Race:
     pairs = combinations(members, 2)
-    contests = [hold_contest(*pair, goal.stat, same=same_configuration(_pair(*pair))) for pair in pairs]
+    contests = [
+        hold_contest(*pair, goal.stat, same=same_configuration(_pair(*pair)), metric=goal.metric) for pair in pairs
+    ]
     return Race(members, goal.higher, contests)
 
 

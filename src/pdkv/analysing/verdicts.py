@@ -18,6 +18,7 @@ MARGIN = 0.02
 LEVEL = 0.95
 MIN_LAUNCHES = 3
 MIN_LAUNCHES_P99 = 5  # three launches can show the same rare stall by chance: see docs/decisions/0008
+MIN_LAUNCHES_COUNT = 5  # counts of few requests often tie: three launches then show too little spread, or none
 MAX_REPEATS = 50
 LIKELY = 0.8
 _LIKELY_TRUTHS = 9
