@@ -215,6 +215,12 @@ class TestCells:
         assert capacity["default", "fp8"]["unit"] == "tokens/GPU"
         assert {row["concurrency"] for row in capacity.values()} == {""}
 
+    def test_without_gpus_the_kv_cache_is_a_setting_and_no_race(self, tmp_path: Path) -> None:
+        rows = of(objective_rows(cells_of(tmp_path, Sample(launches=3, failed=NONE))), objective="capacity")
+        assert {(row["place"], row["race"], row["note"]) for row in rows} == {
+            ("not compared", None, "without GPUs the KV cache is as large as was set")
+        }
+
     def test_energy_is_that_of_all_gpus_over_all_output_tokens(self, on_gpus: list[dict[str, Any]]) -> None:
         rows = {row["mode"]: row for row in of(objective_rows(on_gpus), objective="energy", dtype="fp16")}
         assert rows["default"]["value"] == pytest.approx(1234 / (120 * 16))
@@ -266,7 +272,7 @@ class TestCells:
 
     def test_one_launch_recommends_nothing(self, tmp_path: Path) -> None:
         rows = objective_rows(cells_of(tmp_path, Sample()))
-        assert {row["place"] for row in rows} == {"not decided", "out"}
+        assert {row["place"] for row in rows if row["objective"] != "capacity"} == {"not decided", "out"}
         assert all(row["value"] is not None for row in of(rows, place="not decided"))
         (failed,) = of(rows, place="out", objective="capacity")
         assert (failed["mode"], failed["dtype"], failed["state"]) == ("1p1d", "fp8", "failed")

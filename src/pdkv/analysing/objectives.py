@@ -13,7 +13,7 @@ from typing import Any
 from pdkv.analysing.cell_pairs import Pair, Side, reason_of, refusal_of, same_configuration
 from pdkv.analysing.comparability import differing_facts
 from pdkv.analysing.csv_table import tidy, to_csv
-from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, hardware_units
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, hardware_units
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_numbers import GOALS, CellContent, Goal, numbers_of, unit_of
 from pdkv.analysing.objective_races import Entrant, Race, as_row, decide_contests, hold_contest, standings
@@ -111,6 +111,12 @@ def _line_up(found: _Field, group: Sequence[Entrant]) -> None:
     if found.goal.equal_hardware and hardware_units(group[0].cell) is None:
         found.alone += [(entrant, "its hardware is not known") for entrant in group]
         return
+    if found.goal.metric == KV_PER_DEVICE:
+        # The size that the user set for the cache, not what the deployment left for it.
+        found.alone += [
+            (entrant, "without GPUs the KV cache is as large as was set") for entrant in group if _no_gpus(entrant)
+        ]
+        group = [entrant for entrant in group if not _no_gpus(entrant)]
     classes: list[list[Entrant]] = []
     for entrant in group:
         fitting = next((each for each in classes if _refusal(found.goal, each[0], entrant) is None), None)
