@@ -485,6 +485,33 @@ class TestOtherSections:
         assert "1p1d/fp16/decode-0" in rows
         assert rows_by_label(table(six, "Settings that"))["default/fp8/single"][2].text == "fp8"
 
+    def test_the_change_of_capacity_is_that_of_the_cell_and_stands_under_no_single_replica(
+        self, tmp_path: Path
+    ) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        path = tmp_path / "results/comparisons.csv"
+        with path.open(encoding="utf-8", newline="") as file:
+            rows_found = list(csv.DictReader(file))
+        is_chunked = {"factor": "baseline", "mode": "chunked", "dtype": "fp16", "metric": "ttft", "stat": "mean"}
+        one = next(row for row in rows_found if is_chunked.items() <= row.items())
+        capacity = {**one, "concurrency": "", "metric": "kv_cache_tokens", "stat": "value", "ratio": "2.0"}
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(one))
+            writer.writeheader()
+            writer.writerows([*rows_found, capacity])
+
+        def twice(content: dict[str, Any]) -> None:
+            for trial in content["trials"]:
+                (one,) = trial["launch"]["instances"]
+                trial["launch"]["instances"] = [{**one, "name": f"replica-{n}"} for n in (0, 1)]
+
+        change_cell(next(cell for cell in cells if "chunked/fp16" in str(cell)), twice)
+        rows = rows_by_label(table(read_report(cells, path, SETTINGS), "KV-cache capacity"))
+        replicas = [rows[f"chunked/fp16/replica-{n}"][2] for n in (0, 1)]
+        both = rows["chunked/fp16/2 that decode, together"][2]
+        assert [(value.text, value.under) for value in replicas] == [("46,592", "")] * 2
+        assert (both.text, both.under) == ("93,184", "+100.0%")
+
     def test_trace_names_its_source_and_what_it_lacks(self, tmp_path: Path, six: Report) -> None:
         text = section_text(six, "Device traces")
         assert "the host's CPU accounting (psutil)" in text

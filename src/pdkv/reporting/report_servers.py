@@ -1,6 +1,6 @@
 """What the servers resolved their settings to, and how much KV cache that left."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pdkv.analysing.study_results import Cell, StudyResults
@@ -52,28 +52,50 @@ def _label_columns(say: Wording) -> tuple[Column, ...]:
 
 
 def _capacity_table(results: StudyResults, instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
-    rows = [
-        row(
-            *_labels(results, cell, instance),
-            _tokens(results, cell, instance, say),
-            format_quantity(instance.get("max_concurrency")),
-            format_bytes(instance.get("kv_cache_bytes")),
-            known_or_dash(instance.get("block_size"), say),
-            known_or_dash(instance.get("max_model_len"), say),
-        )
-        for cell, instance in instances
-    ]
+    rows: list[tuple[Value, ...]] = []
+    row_keys: list[tuple[str, str]] = []
+    for cell in dict.fromkeys(cell for cell, _ in instances):
+        of_cell = list(_capacity_rows(results, cell, [each for owner, each in instances if owner is cell], say))
+        rows += of_cell
+        row_keys += [(cell.workload, cell.mode)] * len(of_cell)
     numbers = tuple(Column(say(f"servers.{key}")) for key in ("tokens", "concurrency", "bytes", "block", "length"))
-    ruled = ruled_by((cell.workload, cell.mode) for cell, _ in instances)
+    ruled = ruled_by(row_keys)
     doubtful = any(value.mark for each in rows for value in each)
     notes = (say("servers.capacity_note"), *([f"{SUSPECT} {say('note.suspect_capacity')}"] if doubtful else []))
     return Table(say("servers.capacity_caption"), _label_columns(say) + numbers, tuple(rows), notes, ruled)
 
 
-def _tokens(results: StudyResults, cell: Cell, instance: dict[str, Any], say: Wording) -> Value:
-    """The capacity, and where decoding happens, under it that of the cell against the base cell's."""
+def _capacity_rows(
+    results: StudyResults, cell: Cell, instances: list[dict[str, Any]], say: Wording
+) -> Iterator[tuple[Value, ...]]:
+    """An instance a row; where several decode, one more for all of them, which alone bears the cell's change."""
+    decoding = [instance for instance in instances if instance.get("role") != "prefill"]
+    for instance in instances:
+        yield row(
+            *_labels(results, cell, instance),
+            _tokens(results, cell, instance, say, changed=decoding == [instance]),
+            format_quantity(instance.get("max_concurrency")),
+            format_bytes(instance.get("kv_cache_bytes")),
+            known_or_dash(instance.get("block_size"), say),
+            known_or_dash(instance.get("max_model_len"), say),
+        )
+    if len(decoding) > 1:
+        sums = {key: _sum(decoding, key) for key in ("kv_cache_tokens", "max_concurrency", "kv_cache_bytes")}
+        name = say("servers.whole_cell", count=len(decoding))
+        tokens = _tokens(results, cell, sums, say, changed=True)
+        held = (format_quantity(sums["max_concurrency"]), format_bytes(sums["kv_cache_bytes"]))
+        yield row(cell_label(cell, results), name, tokens, *held, DASH, DASH)
+
+
+def _sum(instances: list[dict[str, Any]], key: str) -> Any:
+    values = [instance.get(key) for instance in instances]
+    return None if None in values else sum(value for value in values if value is not None)
+
+
+def _tokens(results: StudyResults, cell: Cell, instance: Mapping[str, Any], say: Wording, *, changed: bool) -> Value:
+    """The capacity, and under it, if asked for as ``changed``, that of the cell against the base cell's."""
     effect = results.capacity_effect("baseline", cell, "kv_cache_tokens")
-    known = effect is not None and effect.ratio is not None and instance.get("role") != "prefill"
+    known = effect is not None and effect.ratio is not None and changed
     under = format_change(effect.ratio) if effect and known else ""
     doubtful = cell.state == "suspect" or (under and effect is not None and results.base_of(effect).state == "suspect")
     mark = SUSPECT if doubtful else ""
