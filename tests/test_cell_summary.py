@@ -42,6 +42,19 @@ def test_pools_requests_of_launches(tmp_path: Path) -> None:
     assert point["repeats"] == [1, 2, 3]
 
 
+def test_events_with_several_tokens_add_up_over_launches(tmp_path: Path) -> None:
+    def rows(n: int | None) -> list[dict[str, Any]]:
+        return [
+            answered(2.0 * t, [2 * t + 0.5, 2 * t + 1.0], token_n=[1, n], part="measured" if t else "ramp")
+            for t in range(9)
+        ]
+
+    folders = [write_trial(tmp_path / f"r{i}", rows(3), repeat=i, concurrencies=(1,)) for i in (1, 2)]
+    assert summarize(tmp_path, *folders)["points"][0]["multi_token_events"] == 16
+    unknown = write_trial(tmp_path / "r3", rows(None), repeat=3, concurrencies=(1,))
+    assert summarize(tmp_path, *folders, unknown)["points"][0]["multi_token_events"] is None
+
+
 def test_no_percentile_exceeds_the_maximum(tmp_path: Path) -> None:
     folders = [write_trial(tmp_path / f"r{i}", simulate_closed_loop(2, 24, seed=i), repeat=i) for i in (1, 2)]
     for metric in ("ttft", "tpot", "itl", "e2el"):

@@ -512,6 +512,21 @@ class TestOtherSections:
         assert [(value.text, value.under) for value in replicas] == [("46,592", "")] * 2
         assert (both.text, both.under) == ("93,184", "+100.0%")
 
+    def test_events_with_several_tokens_are_told_beside_itl(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+
+        def merge(content: dict[str, Any], share: float) -> None:
+            point = content["points"][0]
+            events = point["metrics"]["itl"]["n"] + point["metrics"]["ttft"]["n"]
+            point["multi_token_events"] = round(share * events)
+
+        change_cell(cells[0], lambda content: merge(content, 0.25))
+        change_cell(cells[1], lambda content: merge(content, 0.005))
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        (note,) = [note for note in table(report, "ITL in").notes if "several tokens" in note]
+        assert "25.0% (default/fp16)" in note and "fp8" not in note
+        assert not any("several tokens" in note for note in table(report, "TPOT in").notes)
+
     def test_trace_names_its_source_and_what_it_lacks(self, tmp_path: Path, six: Report) -> None:
         text = section_text(six, "Device traces")
         assert "the host's CPU accounting (psutil)" in text

@@ -174,6 +174,7 @@ def _describe_point(
         "requests": {
             key: sum(point["requests"][key] for point in facts) for key in (facts[0]["requests"] if facts else ())
         },
+        "multi_token_events": _total([point["multi_token_events"] for point in facts]),
         "achieved_concurrency": _mean([point["achieved_concurrency"] for point in facts]),
         "server": combine_server_counters([point["server"] for point in facts]),
         "ttft_parts": combine_ttft_parts([point["ttft_parts"] for point in facts]),
@@ -195,6 +196,12 @@ def _pool(
             launch |= service_metrics(measured, launch["request_throughput"]["value"], levels)
         pooled |= pool_service_metrics(per_launch)
     return pooled, per_launch
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    """``None`` where one of them is not known, and where there is none."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _requests(launch: Launch, index: int) -> PointRequests:

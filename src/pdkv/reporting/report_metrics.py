@@ -112,7 +112,22 @@ def _table(metric: str, workload: str, levels: Sequence[LevelRows], say: Wording
         numbers = tuple(Column(say(f"stat.{stat}")) for stat in (*LATENCY_STATS, "n"))
         caption = say("caption.latency", metric=say(f"metric.{metric}.short"), workload=workload)
     notes = tuple(dict.fromkeys(note for level in levels for note in level.notes(rows)))
+    if metric == "itl":
+        notes += tuple(note for level in levels if (note := _merged_events(level, say)))
     return Table(caption, labels + numbers, tuple(rows), notes, tuple(ruled))
+
+
+def _merged_events(level: LevelRows, say: Wording) -> str:
+    """Of which cells more than 1% of the measured events carried several tokens; empty if of none."""
+    told = []
+    for cell in level.cells:
+        point = cell.point(level.index) or {}
+        several = point.get("multi_token_events")
+        # Each request has one event more than gaps.
+        events = (cell.metric(level.index, "itl").get("n") or 0) + (cell.metric(level.index, "ttft").get("n") or 0)
+        if several and several / events > 0.01:
+            told.append(say("word.only_in", value=f"{several / events:.1%}", cells=cell.name))
+    return say("note.merged_events", level=level.label, cells=listed(told, say)) if told else ""
 
 
 def _figures(results: StudyResults, path: Callable[[str, int], str], caption: str, say: Wording) -> list[Block]:
