@@ -28,7 +28,7 @@ SCHEMA = ROOT / "workflow/schemas/config.schema.json"
 VERBS = {
     *("check", "plan", "measure", "read-launch", "read-warmup", "read-load", "trace-devices", "summarize-cell"),
     *("aggregate", "compare", "rank-objectives", "draw-figures", "write-markdown", "write-pdf"),
-    *("install-engine", "prepare-model", "schema", "load", "doctor"),
+    *("install-engine", "prepare-model", "schema", "load", "doctor", "merge"),
 }
 
 
