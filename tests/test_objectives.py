@@ -221,6 +221,21 @@ class TestCells:
             ("not compared", None, "without GPUs the KV cache is as large as was set")
         }
 
+    def test_where_launches_are_missing_values_are_over_the_repeats_in_common(self, tmp_path: Path) -> None:
+        """A repeat that only one cell ran would make it look better than the one that beat it."""
+        cells = cells_of(tmp_path, Sample(modes=("default",), launches=6, failed=NONE, suspect=NONE))
+        for cell, values in zip(cells, [(0.2, 0.202, 0.201, 0.02, 0.02, 0.02), (0.15, 0.1515, 0.1508)], strict=True):
+            point = cell["points"][0]
+            count = len(values)
+            point["per_launch"], point["repeats"] = point["per_launch"][:count], point["repeats"][:count]
+            for metrics, value in zip(point["per_launch"], values, strict=True):
+                metrics["ttft"]["mean"] = value
+        slow, fast = of(objective_rows(cells), objective="first token")
+        assert (slow["place"], fast["place"]) == ("worse", "best")
+        assert fast["value"] / slow["value"] == pytest.approx(fast["ratio"])
+        assert fast["value"] == pytest.approx(150.8, abs=0.1)
+        assert fast["note"] == "value from 3 repeats in common"
+
     def test_energy_is_that_of_all_gpus_over_all_output_tokens(self, on_gpus: list[dict[str, Any]]) -> None:
         rows = {row["mode"]: row for row in of(objective_rows(on_gpus), objective="energy", dtype="fp16")}
         assert rows["default"]["value"] == pytest.approx(1234 / (120 * 16))

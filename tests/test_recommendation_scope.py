@@ -41,3 +41,10 @@ def test_twins_are_not_called_equal_within_a_margin() -> None:
     said = say_what_is_recommended(twins, outcomes, 0.02, SAY)
     assert "a/fp16 and b/fp16 ran the same configuration" in said[0]
     assert "within" not in said[0]
+
+
+def test_values_over_the_repeats_in_common_are_said_to_be() -> None:
+    few = {"note": "value from 3 repeats in common"}
+    _, table = conclude(placed("a", "best", **SHOWN, **few), placed("b", "worse", value="125", **few))
+    assert any("that all cells of the race have (3)" in note for note in table.notes)
+    assert not any("that all cells" in note for note in conclude(*RACED)[1].notes)

@@ -1,6 +1,7 @@
 """objectives.csv as reports read it: where each cell stands, race by race."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,15 @@ class PlacedCell:
     def value(self) -> float | None:
         """In the row's unit."""
         return float(self.row["value"]) if self.row["value"] else None
+
+    @property
+    def common_repeats(self) -> int:
+        """Over how many repeats its value is where launches are missing, those that all cells of the race have; or 0.
+
+        Told only where nothing else is to be said of it.
+        """
+        found = re.fullmatch(r"value from (\d+) repeats? in common", self.row["note"])
+        return int(found[1]) if found else 0
 
     @property
     def ratio(self) -> float | None:

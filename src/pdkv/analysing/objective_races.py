@@ -31,12 +31,16 @@ CYCLE = "each cell is shown worse than another one: their launches are of differ
 
 @dataclass(frozen=True, eq=False)
 class Entrant:
-    """A cell with its number: over all launches, and of each launch; ``weakness`` says why it can have no interval."""
+    """A cell with its number: over all launches, and of each launch; ``weakness`` says why it can have no interval.
+
+    ``common``: the value is over so many launches only, those of the repeats that all cells of the race have.
+    """
 
     cell: CellContent
     value: float
     by_repeat: ByRepeat
     weakness: str | None = None
+    common: int | None = None
 
 
 @dataclass(eq=False)
@@ -239,6 +243,7 @@ def as_row(standing: Standing) -> dict[str, Any]:
     """The columns of objectives.csv that come from the race."""
     low, high = standing.interval or (None, None)
     against = standing.against.cell if standing.against else {}
+    common = standing.entrant.common
     return {
         "place": standing.place,
         "against_mode": against.get("mode"),
@@ -248,5 +253,6 @@ def as_row(standing: Standing) -> dict[str, Any]:
         "ci_high": high,
         "launches": standing.repeats,
         "more_repeats": standing.more or None,
-        "note": standing.note,
+        "note": standing.note
+        or (f"value from {common} repeat{'' if common == 1 else 's'} in common" if common else ""),
     }

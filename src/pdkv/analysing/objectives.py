@@ -5,7 +5,7 @@ load levels and pairs of cells of a workload. See docs/statistics.md.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, har
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_numbers import GOALS, CellContent, Goal, numbers_of, unit_of
 from pdkv.analysing.objective_races import Entrant, Race, as_row, decide_contests, hold_contest, standings
-from pdkv.analysing.verdicts import MARGIN
+from pdkv.analysing.verdicts import MARGIN, geometric_mean
 from pdkv.artifacts import read_json, write_csv
 
 COLUMNS = (
@@ -137,11 +137,31 @@ def _no_gpus(entrant: Entrant) -> bool:
 
 
 def _race(goal: Goal, members: Sequence[Entrant]) -> Race:
+    members = _over_common_repeats(members)
     pairs = combinations(members, 2)
     contests = [
         hold_contest(*pair, goal.stat, same=same_configuration(_pair(*pair)), metric=goal.metric) for pair in pairs
     ]
     return Race(members, goal.higher, contests)
+
+
+def _over_common_repeats(members: Sequence[Entrant]) -> Sequence[Entrant]:
+    """Where launches are missing, values over the repeats that all have: else a repeat that only one cell ran, on a
+    busier host perhaps, would order them against what the contests say, which are held repeat by repeat.
+
+    The geometric mean, as of the contests. As they were where no repeat is of all, or a value is 0.
+    """
+    repeats = [set(each.by_repeat) for each in members]
+    common = sorted(set.intersection(*repeats))
+    if all(each == repeats[0] for each in repeats) or not common:
+        return members
+    values = [[each.by_repeat[repeat] for repeat in common] for each in members]
+    if any(value <= 0 for each in values for value in each):
+        return members
+    return [
+        replace(each, value=geometric_mean(found), common=len(common))
+        for each, found in zip(members, values, strict=True)
+    ]
 
 
 def _why_alone(goal: Goal, entrant: Entrant, group: Sequence[Entrant]) -> str:

@@ -16,7 +16,7 @@ from pdkv.reporting.report_outcomes import (
     split_from,
     value_with_unit,
 )
-from pdkv.reporting.report_phrases import format_change
+from pdkv.reporting.report_phrases import format_change, listed
 from pdkv.reporting.report_refusals import why_unlike
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -115,7 +115,7 @@ def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: 
             for outcome in races
             if _more(outcome).mark
             for cell in outcome.left or outcome.cells
-            if cell.row["note"]
+            if cell.row["note"] and not cell.common_repeats
         ]
         why = say("list.semicolon").join(dict.fromkeys(reasons))
         notes.append(f"{NOT_LAUNCHES} {say('recommend.not_launches', why=why)}")
@@ -123,6 +123,9 @@ def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: 
         notes.append(f"{SPLIT} {say('recommend.split')}")
     if SAME in marks:
         notes.append(f"{SAME} {say('recommend.same')}")
+    common = {cell.common_repeats for outcome in races for cell in outcome.cells} - {0}
+    if common:
+        notes.append(say("recommend.in_common", count=listed([str(count) for count in sorted(common)], say)))
     if any(cell.suspect for outcome in races for cell in outcome.cells):
         notes.append(f"{SUSPECT} {say('note.suspect')}")
     return tuple(notes)
