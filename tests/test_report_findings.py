@@ -107,6 +107,12 @@ class TestMetricSentences:
         assert "from 4 to more than 47 more repeats would likely decide" in both
         assert "about 1 more repeat would" in findings(effect("chunked", **{**OPEN, "more_repeats": "1"}))[0]
 
+    def test_a_difference_below_what_is_shown_gets_more_digits(self) -> None:
+        tiny = {"ratio": "0.99967", "ci_low": "0.99964", "ci_high": "0.99970", "verdict": "lower"}
+        assert "(−0.03% [−0.04, −0.03] at c = 2)" in findings(effect("chunked", **tiny))[0]
+        huge = {"ratio": "1000", "ci_low": "900", "ci_high": "1100"}
+        assert "(+99,900.0% [+89,900.0, +109,900.0] at c = 2)" in findings(effect("chunked", **huge))[0]
+
     def test_many_open_comparisons_are_counted_and_named_by_number_and_load(self) -> None:
         cells = [cell("default"), *(cell(f"m{i}") for i in range(8))]
         rows = [effect(f"m{i}", **OPEN, concurrency="64" if i % 2 else "2") for i in range(8)]
@@ -118,7 +124,11 @@ class TestMetricSentences:
 
     def test_a_p99_for_which_launches_or_values_are_too_few_has_no_verdict(self) -> None:
         (few,) = findings(effect("chunked", **FEW_FOR_P99))
-        assert few == "No verdict on p99 TTFT: a p99 wants 5 launches of each cell, 2 more than there are."
+        wanted = "5 launches of each cell in the same repeats are needed, {} more than there are."
+        assert few == f"No verdict on p99 TTFT: {wanted.format(2)}"
+        common = {**FEW_FOR_P99, "launches": "5", "base_launches": "5", "more_repeats": "1"}
+        (few,) = findings(effect("chunked", **common))
+        assert few == f"No verdict on p99 TTFT: {wanted.format(1)}", "five launches each, four of the same repeat"
         (weak,) = findings(effect("chunked", **WEAK))
         assert weak.startswith("No verdict on p99 TTFT: the values of one launch are too few")
 
@@ -183,6 +193,13 @@ class TestGoodput:
         other_limits = [cells[0], self.served("1p1d", 3.0, gpus=2, ttft_ms=100.0)]
         said = findings(*rows, cells=other_limits, metric="output_throughput")
         assert not any("concurrency 2 " in text for text in said)
+
+    def test_three_launches_are_too_few_for_a_verdict(self) -> None:
+        cells = [self.served("default", 2.0), self.served("1p1d", 3.0, gpus=2)]
+        row = effect("1p1d", **{**FEW_FOR_P99, "metric": "goodput", "stat": "value"})
+        assert findings(row, cells=cells, metric="output_throughput") == [
+            "No verdict on goodput: 5 launches of each cell in the same repeats are needed, 2 more than there are."
+        ]
 
     def test_where_a_launch_served_nothing_no_percentile_is_blamed(self) -> None:
         cells = [self.served("default", 2.0), self.served("1p1d", 3.0, gpus=2)]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.study_results import Cell, Effect
 from pdkv.reporting.report_blocks import Value
-from pdkv.reporting.report_phrases import format_change, is_suspect, verdict
+from pdkv.reporting.report_phrases import change_digits, format_change, is_suspect, verdict
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
 
@@ -30,18 +30,18 @@ def change_value(
         not supports_quantile(0.99, cell.metric(index, metric).get("n") or 0) for cell in involved
     )
     small = yardstick is not None and max(effect.ratio, 1 / effect.ratio) - 1 <= yardstick * (1 + 1e-9)
-    under = ""
+    under, digits = "", change_digits(effect)
     if effect.interval:
-        low, high = (format_change(end) for end in effect.interval)
+        low, high = (format_change(end, digits) for end in effect.interval)
         under = say("effects.interval", low=low, high=high).replace("%", "") + "\n" + verdict(effect, say)
     doubtful = any(is_suspect(cell, index) for cell in involved)
     mark = (WEAK if weak else "") + (WITHIN_NOISE if small else "") + (SUSPECT if doubtful else "")
-    return Value(format_change(effect.ratio), under=under, mark=mark)
+    return Value(format_change(effect.ratio, digits), under=under, mark=mark)
 
 
 def notes_of(rows: Iterable[tuple[Value, ...]], margin: float, say: Wording) -> list[str]:
     """What verdicts and marks of a table of changes mean, as far as they stand in it."""
     values = [value for each in rows for value in each]
-    notes = [say("note.verdicts", margin=f"±{100 * margin:g}%")] if any(value.under for value in values) else []
+    notes = [say("note.verdicts", limit=f"{1 + margin:.10g}")] if any(value.under for value in values) else []
     marks = {mark for value in values for mark in value.mark}
     return [*notes, *(f"{mark} {say(f'note.{name}')}" for mark, name in NOTES.items() if mark in marks)]

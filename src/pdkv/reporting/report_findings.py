@@ -10,7 +10,7 @@ from typing import Literal
 
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.analysing.verdicts import MIN_LAUNCHES_P99
-from pdkv.reporting.report_phrases import format_change, is_suspect, listed, number_phrase, short_level
+from pdkv.reporting.report_phrases import change_digits, format_change, is_suspect, listed, number_phrase, short_level
 from pdkv.reporting.wording import Wording
 
 Kind = Literal["lower", "higher", "equivalent", "open", "too few launches", "weak", "observed", "none"]
@@ -45,9 +45,10 @@ class Told:
             return "none"
         if verdict.startswith("not decided"):
             return "observed"
+        if self.effect.interval is None and self.effect.row.get("more_repeats"):
+            return "too few launches"
         if self.effect.interval is None and self.number[1] in _PERCENTILES:
-            few = min(int(self.effect.row["launches"]), int(self.effect.row["base_launches"])) < MIN_LAUNCHES_P99
-            return "too few launches" if few and self.effect.row.get("more_repeats") else "weak"
+            return "weak"
         return next((kind for kind in DECIDED if kind == verdict), "open")
 
 
@@ -126,16 +127,17 @@ def repeats_wanted(text: str) -> tuple[bool, int]:
 
 def tell_change(each: Told, say: Wording) -> str:
     """``−12.3% [−14.0, −10.2] at c = 2``, without the interval where there is none."""
-    change = format_change(each.effect.ratio)
+    digits = change_digits(each.effect)
+    change = format_change(each.effect.ratio, digits)
     if each.effect.interval is None:
         return say("findings.change", change=change, level=each.level)
-    low, high = (format_change(end).replace("%", "") for end in each.effect.interval)
+    low, high = (format_change(end, digits).replace("%", "") for end in each.effect.interval)
     return say("findings.effect", change=change, low=low, high=high, level=each.level)
 
 
-def tell_range(ratios: Sequence[float], say: Wording) -> str:
+def tell_range(ratios: Sequence[float], say: Wording, digits: int = 1) -> str:
     """``−12.3%``; of several ``−14.0% to −10.2%``."""
-    first, last = format_change(min(ratios)), format_change(max(ratios))
+    first, last = (format_change(end, digits) for end in (min(ratios), max(ratios)))
     return first if first == last else say("findings.range", first=first, last=last)
 
 
@@ -177,9 +179,10 @@ def _effects(told: Sequence[Told], say: Wording) -> str:
     intervals = [each.effect.interval for each in told if each.effect.interval]
     if len(told) == 1 or not intervals:
         return say("list.comma").join(tell_change(each, say) for each in told)
-    change = tell_range([each.effect.ratio or 1.0 for each in told], say)
+    digits = max(change_digits(each.effect) for each in told)
+    change = tell_range([each.effect.ratio or 1.0 for each in told], say, digits)
     ends = min(low for low, _ in intervals), max(high for _, high in intervals)
-    low, high = (format_change(end).replace("%", "") for end in ends)
+    low, high = (format_change(end, digits).replace("%", "") for end in ends)
     return say("findings.effect", change=change, low=low, high=high, level=_levels(told, say))
 
 

@@ -6,7 +6,9 @@ from typing import Any
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.reporting.wording import Wording
-from pdkv.units import DASH, format_percent
+from pdkv.units import DASH
+
+_MOST_DIGITS = 8
 
 # The numbers that an effect is shown in: few enough for one row, each with its own column.
 HEADLINES = (
@@ -68,10 +70,20 @@ def hardware_pair(here: Cell, there: Cell, say: Wording) -> str:
     return say("hardware.against", here=hardware(here, say), there=hardware(there, say))
 
 
-def format_change(ratio: float | None) -> str:
-    """A ratio as a change with a true minus sign; what rounds to nothing has no sign."""
-    text = format_percent(ratio)
-    return "0.0%" if text in ("+0.0%", "-0.0%") else text.replace("-", "−")
+def format_change(ratio: float | None, digits: int = 1) -> str:
+    """A ratio as a change with a true minus sign, ``−2.0%``, ``+99,900.0%``; what rounds to nothing has no sign."""
+    if ratio is None:
+        return DASH
+    change = round((ratio - 1) * 100, digits)
+    return f"{change:+,.{digits}f}%".replace("-", "−") if change else f"{0:.{digits}f}%"
+
+
+def change_digits(effect: Effect) -> int:
+    """Decimals that show the change and its interval: one, and more where a difference was found below that."""
+    if effect.verdict not in ("lower", "higher") or effect.ratio is None:
+        return 1
+    smallest = min((abs(end - 1) * 100 for end in (effect.ratio, *(effect.interval or ())) if end != 1), default=1.0)
+    return next((digits for digits in range(1, _MOST_DIGITS) if smallest >= 0.5 * 10**-digits), _MOST_DIGITS)
 
 
 def headline(metric: str, stat: str, say: Wording) -> str:
