@@ -356,3 +356,22 @@ def test_without_a_claims_file_there_is_no_section(tmp_path: Path) -> None:
     cells = write_sample(tmp_path / "results")
     report = read_report(cells, tmp_path / "results/comparisons.csv", ReportSettings("T", "en", ("default", "fp16")))
     assert not any(section.title == "Claims put to the test" for section in report.sections)
+
+
+@pytest.mark.parametrize("row", [{"verdict": "higher"}, LOWER])
+@pytest.mark.parametrize("expect", ["higher", "lower", "different", "equivalent"])
+def test_a_difference_between_cells_that_ran_the_same_is_noise(row: dict[str, str], expect: str) -> None:
+    same = effect(**row, note="same resolved configuration")
+    assert [finding.verdict for finding in judge({**FP8, "expect": expect}, same)] == ["cannot tell"]
+
+
+def test_equivalence_of_cells_that_ran_the_same_is_seen() -> None:
+    same = effect(**ABOUT_SAME, note="same resolved configuration")
+    assert judge({**FP8, "expect": "equivalent"}, same)[0].verdict == "supported"
+
+
+def test_an_interaction_in_every_mode_leaves_out_the_mode_that_the_others_are_held_against() -> None:
+    interaction = effect(factor="interaction", base_mode="default", base_dtype="bf16")
+    test = {"mode": "every", "dtype": "fp8", "effect": "interaction", "metric": "ttft", "stat": "mean"}
+    found = judge({**test, "expect": "higher"}, interaction)[0]
+    assert (found.verdict, len(found.evidence)) == ("supported", 1)

@@ -14,6 +14,7 @@ from pdkv.study.config_promises import SIXTEEN_BIT
 
 ClaimVerdict = Literal["supported", "contradicted", "cannot tell", "not measured"]
 Cells = tuple[str, str, str, str]  # mode, dtype, mode and dtype of the other
+SAME = "same resolved configuration"  # as comparisons.csv notes it
 DECIDED = ("lower", "higher", "equivalent")
 FULFIL = {
     "lower": {"lower"},
@@ -105,6 +106,8 @@ def _cells(results: StudyResults, test: ClaimTest) -> Iterator[Cells]:
     for mode in modes:
         if test.effect == "interaction":
             other_mode, other_dtype = _base_of_interaction(results, mode, dtype)
+            if mode == other_mode:  # what the precision does there is what the others are held against
+                continue
         else:
             other_mode = test.against.mode or mode
             other_dtype = _own_name(results, test.against.dtype or test.dtype)
@@ -146,6 +149,8 @@ def _verdict(effect: Effect, test: ClaimTest, margin: float) -> tuple[ClaimVerdi
     """The verdict; where it is "cannot tell", why."""
     if effect.interval is None or effect.verdict not in (*DECIDED, "cannot tell"):
         return "cannot tell", effect.row.get("note", "") if effect.verdict == "cannot tell" else effect.verdict
+    if effect.verdict in ("lower", "higher") and SAME in effect.row.get("note", ""):
+        return "cannot tell", "both ran the same configuration, so that a difference between them is noise"
     low, high = effect.interval
     if test.at_least is not None:
         if low < test.at_least <= high:
