@@ -173,11 +173,17 @@ class TestComparisons:
         return [row for row in found if row["factor"] == "mode" and row["metric"].startswith("goodput")]
 
     def test_goodput_has_a_ratio_an_interval_and_a_verdict(self, tmp_path: Path) -> None:
-        found = self.rows(tmp_path, [self.HALF, self.HALF, self.GOOD])
+        found = self.rows(tmp_path, [self.HALF] * 3 + [self.GOOD] * 2)
         assert {row["metric"] for row in found} == {"goodput", "goodput_per_device"}
-        assert all(row["ratio"] == pytest.approx(0.25 ** (1 / 3)) for row in found)
+        assert all(row["ratio"] == pytest.approx(0.5 ** (3 / 5)) for row in found)
         assert all(row["ci_low"] < row["ratio"] < row["ci_high"] for row in found)
-        assert {row["verdict"] for row in self.rows(tmp_path / "all", [self.HALF] * 3)} == {"lower"}
+
+    def test_three_launches_carry_no_verdict_on_a_number_of_requests(self, tmp_path: Path) -> None:
+        for row in self.rows(tmp_path, [self.HALF, self.HALF, self.GOOD]):
+            assert (row["ci_low"], row["verdict"], row["more_repeats"]) == (None, "cannot tell", "2")
+
+    def test_equal_counts_in_all_launches_hide_their_spread(self, tmp_path: Path) -> None:
+        assert {row["verdict"] for row in self.rows(tmp_path, [self.HALF] * 5)} == {"cannot tell"}
 
     def test_none_that_meets_has_a_ratio_of_zero_and_no_verdict(self, tmp_path: Path) -> None:
         for row in self.rows(tmp_path, [self.NONE] * 3):
