@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,26 @@ def test_every_named_figure_and_no_other_is_drawn(drawn: list[Path]) -> None:
     named = figure_paths(("default", "chunked", "1p1d"))
     assert [path.relative_to(folder).as_posix() for path in drawn] == named
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()) == sorted(named)
+
+
+def test_several_workloads_are_drawn_beside_each_other_with_the_same_bytes(tmp_path: Path) -> None:
+    results, sample = tmp_path / "results", Sample(modes=("default",), dtypes=("fp16",), requests=4)
+    cells = [path for name in ("a", "b", "c") for path in write_sample(results, replace(sample, workload=name))]
+    one, two = (
+        draw_figures(cells, results / "comparisons.csv", tmp_path / str(number), processes=number) for number in (1, 2)
+    )
+    assert [path.relative_to(tmp_path / "2") for path in two] == [path.relative_to(tmp_path / "1") for path in one]
+    assert len(one) == 3 * len(figure_paths(["default"]))
+    for alone, beside in zip(one, two, strict=True):
+        assert alone.read_bytes() == beside.read_bytes(), alone
+
+
+def test_what_a_drawing_process_cannot_read_is_told_as_ever(tmp_path: Path) -> None:
+    results, sample = tmp_path / "results", Sample(modes=("default",), dtypes=("fp16",), requests=4)
+    cells = [path for name in ("a", "b") for path in write_sample(results, replace(sample, workload=name))]
+    (cells[1].parent / "r1/requests.parquet").unlink()
+    with pytest.raises(UserError, match=r"requests.parquet is not there\n.*run snakemake again"):
+        draw_figures(cells, results / "comparisons.csv", tmp_path / "figures", processes=2)
 
 
 def test_same_results_give_the_same_bytes(drawn: list[Path], tmp_path: Path) -> None:

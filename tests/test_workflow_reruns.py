@@ -158,6 +158,19 @@ def test_another_language_rewrites_the_report_and_measures_nothing(workspace: Wo
     assert not workspace.due(*both)
 
 
+def test_a_figure_that_was_lost_is_drawn_again_for_the_next_report(workspace: Workspace) -> None:
+    """Any of them, though one stands for all where Snakemake asks what the report needs."""
+    lost = workspace.folder / "reports/figures/w/trace_mine.svg"
+    before = lost.read_bytes()
+    lost.unlink()
+    (workspace.folder / "reports/summary.pdf").unlink()
+    assert workspace.due() == {"draw_figures": 1, "write_markdown": 1, "write_pdf": 1}
+    workspace.run()
+    assert lost.read_bytes() == before
+    workspace.run()
+    assert workspace.due() == Counter()
+
+
 @pytest.mark.parametrize("engine", ["auto", ENGINE_BY_PYTHON], ids=["embedded", "by python"])
 def test_every_command_of_a_first_run_is_one_that_the_command_line_takes(tmp_path: Path, engine: str) -> None:
     """On an empty clone too, where the model must be made first: no rule may print words that `pdkv` refuses."""

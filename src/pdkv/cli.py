@@ -226,7 +226,7 @@ def _rank_objectives(arguments: argparse.Namespace) -> None:
 def _draw_figures(arguments: argparse.Namespace) -> None:
     from pdkv.reporting.figures import draw_figures
 
-    draw_figures(arguments.cells, arguments.comparisons, arguments.folder, arguments.language)
+    draw_figures(arguments.cells, arguments.comparisons, arguments.folder, arguments.language, arguments.processes)
 
 
 def _write_markdown(arguments: argparse.Namespace) -> None:
@@ -434,6 +434,7 @@ def _add_result_verbs(verbs: Any) -> None:
     _add_cells(rank, "--output")
     figures = _add_verb(verbs, "draw-figures", _draw_figures, "figures as SVG")
     figures.add_argument("--language", default="en")
+    figures.add_argument("--processes", type=_positive(int), default=1, metavar="N")
     _add_cells(figures, "--comparisons", "--folder")
     for name, run, text in (
         ("write-markdown", _write_markdown, "the report as Markdown"),

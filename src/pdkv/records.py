@@ -5,7 +5,7 @@ Snakemake compares to decide whether a trial must be measured again.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Arrival = Literal["closed", "poisson", "constant"]
@@ -151,7 +151,7 @@ class Trial:
 
     def to_slice(self) -> str:
         """Canonical JSON: the same study gives the same text, however its config was spelt."""
-        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+        return json.dumps(vars(self), default=vars, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_slice(cls, text: str) -> "Trial":

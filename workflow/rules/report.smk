@@ -22,13 +22,14 @@ rule draw_figures:
         local("reports/logs/draw_figures{edition}.log"),
     conda:
         "../../envs/pipeline.yaml"
+    threads: all_cores()
     params:
         source=digest("figures"),
         templates=folder_digest("reporting/templates"),
         language=language_of,
     shell:
         "pdkv draw-figures {input.cells:q} --comparisons {input.comparisons:q} --language {params.language}"
-        " --folder reports/figures{wildcards.edition} 2> {log:q}"
+        " --processes {threads} --folder reports/figures{wildcards.edition} 2> {log:q}"
 
 
 rule write_markdown:
@@ -37,7 +38,7 @@ rule write_markdown:
         comparisons="results/comparisons.csv",
         objectives="results/objectives.csv",
         summary="results/summary.csv",
-        figures=figures(),
+        figures=drawn,
         claims=claims_file(),
     output:
         report(
@@ -63,7 +64,7 @@ rule write_pdf:
         cells=cells(f"{CELL}/cell.json"),
         comparisons="results/comparisons.csv",
         objectives="results/objectives.csv",
-        figures=figures(),
+        figures=drawn,
         claims=claims_file(),
         # Not read: asking for the PDF brings the Markdown, the summary and the other languages too.
         markdown=local("reports/summary{edition}.md"),

@@ -48,7 +48,17 @@ def compare(cells: Sequence[Path], baseline: Sequence[str], output: Path, margin
 
 
 def comparison_rows(cells: Sequence[Mapping[str, Any]], mode: str, dtype: str, margin: float = MARGIN) -> list[Row]:
-    """The rows of comparisons.csv. ``cells`` are contents of cell.json, ``mode`` and ``dtype`` the baseline's."""
+    """The rows of comparisons.csv. ``cells`` are contents of cell.json, ``mode`` and ``dtype`` the baseline's.
+
+    One workload after the other: nothing is compared beyond it.
+    """
+    by_workload: dict[str, list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        by_workload.setdefault(cell["workload"], []).append(cell)
+    return [row for found in by_workload.values() for row in _rows_of_workload(found, mode, dtype, margin)]
+
+
+def _rows_of_workload(cells: Sequence[Mapping[str, Any]], mode: str, dtype: str, margin: float) -> Iterator[Row]:
     points = {(id(cell), point["point"]): PointNumbers(cell, point) for cell in cells for point in cell["points"]}
     capacities: NumbersOf = {id(cell): CapacityNumbers(cell) for cell in cells}
     comparisons: list[Comparison] = []
@@ -60,7 +70,7 @@ def comparison_rows(cells: Sequence[Mapping[str, Any]], mode: str, dtype: str, m
             comparisons += _compare_at(load_label(planned), pair, quantities_at_a_load(pair.cells), level, why)
         comparisons += _compare_at("", pair, quantities_without_a_load(pair.cells), capacities, refusal)
     decide_families(comparisons, margin)
-    return [comparison.finished() for comparison in comparisons]
+    return (comparison.finished() for comparison in comparisons)
 
 
 def _compare_at(

@@ -1,6 +1,9 @@
 """All figures of a study, from its stored results."""
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
@@ -26,19 +29,52 @@ from pdkv.reporting.wording import Wording
 TRACE_COLUMNS = ["t_s", "device", "kind", "instance", "role", "util", "mem_util", "stage", "point"]
 
 
-def draw_figures(cell_files: Sequence[Path], comparisons: Path, folder: Path, language: str = "en") -> list[Path]:
+def draw_figures(
+    cell_files: Sequence[Path], comparisons: Path, folder: Path, language: str = "en", processes: int = 1
+) -> list[Path]:
     """Draw every figure of the study below ``folder`` under the names of :mod:`figure_names`; returns their paths.
 
-    A figure without data is drawn too, and says so: the set of files depends on the study alone. Raises
-    :class:`UserError` where a name holds characters that no installed font has.
+    Workloads are drawn beside each other in as many ``processes``. A figure without data is drawn too, and says so: the
+    set of files depends on the study alone. Raises :class:`UserError` where a name holds characters that no installed
+    font has.
     """
     results = read_study_results(cell_files, comparisons)
-    style = Style(results.modes, results.dtypes)
     say = Wording(language)
+    drawing = _Drawing(results, folder, Style(results.modes, results.dtypes), say)
     with figure_settings(choose_typefaces([*results.modes, *results.dtypes, *say.all_texts()])):
-        return [
-            path for workload in results.workloads for path in _draw_workload(results, workload, folder, style, say)
-        ]
+        drawn = _draw_beside(drawing, results.workloads, processes)
+        return [path for paths in drawn for path in paths]
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    results: StudyResults
+    folder: Path
+    style: Style
+    say: Wording
+
+    def draw(self, workload: str) -> list[Path]:
+        return list(_draw_workload(self.results, workload, self.folder, self.style, self.say))
+
+
+def _draw_beside(drawing: _Drawing, workloads: Sequence[str], processes: int) -> list[list[Path]]:
+    workers = min(processes, len(workloads))
+    if workers == 1:
+        return [drawing.draw(workload) for workload in workloads]
+    # Forked, so that each has what was read and set here: to send it would take longer than to draw.
+    with ProcessPoolExecutor(workers, get_context("fork"), _inherit, (drawing,)) as pool:
+        return list(pool.map(_draw_inherited, workloads))
+
+
+_inherited: list[_Drawing] = []
+
+
+def _inherit(drawing: _Drawing) -> None:
+    _inherited[:] = [drawing]
+
+
+def _draw_inherited(workload: str) -> list[Path]:
+    return _inherited[0].draw(workload)
 
 
 def _draw_workload(results: StudyResults, workload: str, folder: Path, style: Style, say: Wording) -> Iterable[Path]:
