@@ -456,6 +456,17 @@ class TestRecommendation:
         ]
         assert say_most_are_refused(StudyResults(cells, [refused[0], effect("c")]), SAY) == []
 
+    def test_goodput_wants_more_launches_and_does_not_put_off_the_rest(self) -> None:
+        served = {"objective": "goodput", "metric": "goodput_per_device", "stat": "value", "unit": "req/s/GPU"}
+        said, _ = conclude(
+            *[placed(name, "not decided", more_repeats="2") for name in "ab"],
+            *[placed(name, "not decided", more_repeats="4", **served) for name in "ab"],
+        )
+        assert ": 2 more launches of each cell" in said[0]
+        assert said[0].endswith(" would allow verdicts, 4 more those on goodput.")
+        only, _ = conclude(*[placed(name, "not decided", more_repeats="4", **served) for name in "ab"])
+        assert only[0].endswith("4 more launches of each cell (repeats, in the config file) would allow verdicts.")
+
     def test_one_launch_more_is_said_as_one(self) -> None:
         few = [placed(name, "not decided", more_repeats="1", launches="2") for name in "ab"]
         assert ": 1 more launch of each cell" in conclude(*few)[0][0]

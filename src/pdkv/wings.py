@@ -181,6 +181,7 @@ ANALYSING: Floors = {
         "report_model",
         "report_objectives",
         "report_observations",
+        "report_open_objectives",
         "report_outcomes",
         "report_pairs",
         "report_pdf",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import nctdtr, stdtr, stdtrit
+import scipy  # its special functions are loaded when the first is called: reports call none, and start sooner
 
 from pdkv.analysing.stats import FloatArray
 
@@ -49,8 +49,8 @@ def estimate_ratio(ratios: Sequence[float]) -> RatioEstimate:
     ratio = geometric_mean(ratios)
     if error < _TOLERANCE:  # no spread seen: the arithmetic's noise is none either
         return RatioEstimate(ratio, ratio, ratio, 1.0 if abs(centre) < _TOLERANCE else 0.0, 0.0, k)
-    half = float(stdtrit(k - 1, (1 + LEVEL) / 2)) * error
-    p = 2 * float(stdtr(k - 1, -abs(centre) / error))
+    half = float(scipy.special.stdtrit(k - 1, (1 + LEVEL) / 2)) * error
+    p = 2 * float(scipy.special.stdtr(k - 1, -abs(centre) / error))
     return RatioEstimate(ratio, math.exp(centre - half), math.exp(centre + half), p, error, k)
 
 
@@ -92,7 +92,7 @@ def more_repeats(estimate: RatioEstimate, margin: float = MARGIN, undecided: int
     them.
     """
     one_launch = estimate.standard_error * math.sqrt(estimate.blocks)
-    deviations = stdtrit(estimate.blocks - 1, (np.arange(_LIKELY_TRUTHS) + 0.5) / _LIKELY_TRUTHS)
+    deviations = scipy.special.stdtrit(estimate.blocks - 1, (np.arange(_LIKELY_TRUTHS) + 0.5) / _LIKELY_TRUTHS)
     effects = np.abs(math.log(estimate.ratio) + deviations * estimate.standard_error)
 
     def chance(repeats: int) -> float:
@@ -112,6 +112,6 @@ def _chance_to_exclude(distances: FloatArray, spread: float, repeats: int, level
 
     ``spread`` is the standard deviation of one launch, ``level`` what the interval misses on both sides together.
     """
-    quantile = stdtrit(repeats - 1, 1 - level / 2)
-    missed = nctdtr(repeats - 1, distances * math.sqrt(repeats) / spread, quantile)
+    quantile = scipy.special.stdtrit(repeats - 1, 1 - level / 2)
+    missed = scipy.special.nctdtr(repeats - 1, distances * math.sqrt(repeats) / spread, quantile)
     return np.asarray(1 - missed, dtype=np.float64)

@@ -6,29 +6,24 @@ Nothing is recommended because it looked best: what is left when all cells that 
 from collections.abc import Sequence
 
 from pdkv.analysing.identical_cells import identical_groups
-from pdkv.analysing.objective_numbers import GOALS
 from pdkv.analysing.objective_places import Outcome, PlacedCell
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Paragraph, Section
-from pdkv.reporting.report_findings import tell_more, tell_range
+from pdkv.reporting.report_findings import tell_range
 from pdkv.reporting.report_objectives import RECOMMENDED, objectives_table
+from pdkv.reporting.report_open_objectives import tell_apart, tell_missing, tell_nothing, tell_open
 from pdkv.reporting.report_outcomes import (
     amount,
-    best_share_served,
     goal_name,
     interval_ends,
     is_hardly_served,
     level_name,
     numbers_of,
-    objective_name,
     of_number,
     said_cell,
     said_cells,
-    split_from,
 )
 from pdkv.reporting.report_phrases import counted, levels_phrase, listed
-from pdkv.reporting.report_service import percent
-from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 
 
@@ -48,14 +43,14 @@ def describe_conclusion(
         for alike in _alike(outcomes, of_number(races, number))
     ]
     if races and not carried:
-        blocks.append(Paragraph(_tell_nothing(races, say)))
-    missing = _tell_missing(results, outcomes, races, say)
+        blocks.append(Paragraph(tell_nothing(races, say)))
+    missing = tell_missing(results, outcomes, races, say)
     if carried or missing:
-        blocks.append(Bullets((*carried, *(_tell_open(races, say) if carried else []), *missing)))
+        blocks.append(Bullets((*carried, *(tell_open(races, say) if carried else []), *missing)))
     blocks.append(Paragraph(say("recommend.reading", margin=_margin(margin))))
     if races:
         blocks.append(objectives_table(results, races, _margin(margin), say))
-    apart = _tell_apart(results, outcomes, say)
+    apart = tell_apart(results, outcomes, say)
     if apart:
         blocks += [Paragraph(say("recommend.apart")), Bullets(apart)]
     return [Section(say("recommend.title"), tuple(blocks))]
@@ -81,8 +76,8 @@ def say_what_is_recommended(
     if not races:
         return []
     if not sentences:
-        return [_tell_nothing(races, say)]
-    return [*sentences, *_tell_open(races, say), *_tell_missing(results, outcomes, races, say)]
+        return [tell_nothing(races, say)]
+    return [*sentences, *tell_open(races, say), *tell_missing(results, outcomes, races, say)]
 
 
 def has_verdicts(results: StudyResults, outcomes: Sequence[Outcome]) -> bool:
@@ -192,107 +187,6 @@ def _lead(alike: Sequence[Outcome], say: Wording) -> str:
     rivals = dict.fromkeys(said_cell(lead.rival, say) for lead in leads)
     key = "recommend.lead" if len(rivals) == 1 else "recommend.leads"
     return say(key, change=change, rival=next(iter(rivals)))
-
-
-def _tell_nothing(races: Sequence[Outcome], say: Wording) -> str:
-    """That no cell could be put aside anywhere, and what would be needed."""
-    undecided = [race for race in races if race.place == "cannot tell"]
-    if undecided:
-        return say("recommend.nothing_shown", advice=tell_more([race.more_repeats for race in undecided], say))
-    few = [race for race in races if race.more_repeats]
-    if not few:
-        return say("recommend.nothing_tested")
-    by_kind = {p99: [int(race.more_repeats) for race in few if (race.stat == "p99") == p99] for p99 in (False, True)}
-    wanted = counted(max(by_kind[False] or by_kind[True]), "recommend.more_launches", say)
-    if by_kind[False] and by_kind[True] and max(by_kind[True]) > max(by_kind[False]):
-        wanted = say("recommend.more_for_p99", wanted=wanted, count=max(by_kind[True]))
-    split = any(split_from(races, race) for race in races)
-    return say("recommend.nothing_yet_split" if split else "recommend.nothing_yet", wanted=wanted)
-
-
-def _tell_open(races: Sequence[Outcome], say: Wording) -> list[str]:
-    """Objectives in which nothing was decided somewhere."""
-    names = list(dict.fromkeys(goal_name(race, say) for race in races if race.place not in RECOMMENDED))
-    return [say("recommend.remain_open", goals=listed(names, say))] if names else []
-
-
-def _tell_missing(
-    results: StudyResults, outcomes: Sequence[Outcome], races: Sequence[Outcome], say: Wording
-) -> list[str]:
-    """Objectives that were not measured at all, and those in which no two cells met."""
-    known = {outcome.objective for outcome in outcomes}
-    measured = {outcome.objective for outcome in outcomes if outcome.place != "out"}
-    # Goodput is no objective of a study without service levels: then it has no rows.
-    every = [name for name in dict.fromkeys(goal.objective for goal in GOALS) if name != "goodput" or name in known]
-    raced = {race.objective for race in races}
-    unserved = _tell_unserved(results, outcomes, say)
-    if unserved:  # then goodput was measured, and is told by itself
-        every = [name for name in every if name != "goodput"]
-    told = {
-        "recommend.not_measured": [name for name in every if name not in measured],
-        "recommend.nothing_to_compare": [name for name in every if name in measured - raced],
-    }
-    return unserved + [
-        say(key, goals=listed([objective_name(name, say) for name in names], say))
-        for key, names in told.items()
-        if names
-    ]
-
-
-def _tell_unserved(results: StudyResults, outcomes: Sequence[Outcome], say: Wording) -> list[str]:
-    """The load levels at which no request met the service levels, then those at which hardly any did."""
-    loads: dict[tuple[str, str], list[Outcome]] = {}
-    for outcome in outcomes:
-        if outcome.objective == "goodput":
-            loads.setdefault((outcome.workload, outcome.concurrency), []).append(outcome)
-    none, hardly = [], []
-    for members in loads.values():
-        values = [cell.value for outcome in members for cell in outcome.cells if cell.value is not None]
-        if values and not any(values):
-            none += members
-        elif is_hardly_served(results, members[0]):
-            hardly += members
-    sentences = []
-    for key, found in (("recommend.none_served", none), ("recommend.hardly_served", hardly)):
-        if found:
-            levels = say("list.comma").join(dict.fromkeys(level_name(results, each, say) for each in found))
-            goal = say("findings.entry", name=objective_name("goodput", say), effects=levels)
-            share = percent(max(best_share_served(results, each) or 0.0 for each in found))
-            sentences.append(say(key, goal=goal, share=share))
-    return sentences
-
-
-def _tell_apart(results: StudyResults, outcomes: Sequence[Outcome], say: Wording) -> tuple[str, ...]:
-    """Cells that were set against no other, with the reason once; the load where it holds for some levels only."""
-    found: dict[tuple[str, str, str], list[Outcome]] = {}
-    for outcome in outcomes:
-        cell = outcome.cells[0]
-        if outcome.place in ("out", "not compared"):
-            key = (outcome.workload, cell.name, retell(cell.row["note"] or "", say))
-            found.setdefault(key, []).append(outcome)
-    cells: dict[tuple[str, str], list[str]] = {}
-    for (workload, cell_name, reason), members in found.items():
-        name = cell_name if len(results.workloads) == 1 else f"{workload}/{cell_name}"
-        objectives = dict.fromkeys(each.objective for each in members)
-        goals = listed([_goal_at(results, outcomes, members, objective, say) for objective in objectives], say)
-        cells.setdefault((goals, reason), []).append(name)
-    return tuple(
-        say("recommend.not_compared", cell=listed(names, say), goals=goals, reason=reason)
-        for (goals, reason), names in cells.items()
-    )
-
-
-def _goal_at(
-    results: StudyResults, outcomes: Sequence[Outcome], apart: Sequence[Outcome], objective: str, say: Wording
-) -> str:
-    """``Goodput``; ``Goodput (c = 64)`` where the objective has other load levels too."""
-    name = objective_name(objective, say)
-    loads = {o.concurrency for o in outcomes if (o.workload, o.objective) == (apart[0].workload, objective)}
-    chosen = {each.concurrency: each for each in apart if each.objective == objective}
-    if set(chosen) == loads:
-        return name
-    levels = listed([level_name(results, each, say) for each in chosen.values()], say)
-    return say("findings.entry", name=name, effects=levels)
 
 
 def _margin(margin: float) -> str:
