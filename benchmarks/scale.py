@@ -116,6 +116,8 @@ def write_results(folder: Path, study: Study) -> None:
         sample = Sample(modes, DTYPES, first, launches=study.repeats, requests=REQUESTS, outputs=outputs)
         write_sample(made, sample)
     planner = digest("plan", "resolve")
+    clock, wall = {"monotonic_s": 0.0, "unix_s": 1.8e9}, {"start_s": 0.0, "end_s": 84.0}
+    stages = {"attempt": 1, "outcome": {"status": "ok"}, "clock": clock, "wall": wall}
     for workload, mode, dtype in study.cells():
         source = made / study.workloads[0].id / mode / dtype
         placeholder = made / f"placeholder-{workload}"  # no file may have more than 65,000 names
@@ -128,7 +130,7 @@ def write_results(folder: Path, study: Study) -> None:
             (trial / "server").mkdir(parents=True, exist_ok=True)
             plan = {"trial": json.loads(study.trial(workload, mode, dtype, repeat).to_slice()), "source": planner}
             write_json(trial / "plan.json", "plan/1", plan)
-            write_json(trial / "stages.json", "stages/1", {"attempt": 1, "outcome": {"status": "ok"}})
+            write_json(trial / "stages.json", "stages/1", stages)
             for name in MADE_ONCE:
                 _link(placeholder, trial / name)
             for name in ("requests.parquet", "trace.parquet"):
