@@ -15,7 +15,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help setup engine model report check test test-quick test-slurm lint lock statistics clean
+.PHONY: help setup engine model report check test test-quick test-slurm lint lock statistics reliability clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -57,6 +57,9 @@ lock: .venv/dev.stamp ## make envs/*.txt anew (UPGRADE=1: with the newest versio
 
 statistics: .venv/pipeline.stamp ## coverage, errors and power of the verdicts, anew into docs/statistics.md
 	@$(BIN)/python benchmarks/statistics_tables.py docs/statistics.md
+
+reliability: .venv/dev.stamp ## which faults the tests show, anew into docs/reliability.md
+	@$(BIN)/python tests/reliability_table.py docs/reliability.md
 
 clean: ## remove reports and caches; measurements (results/), environments and the model stay
 	rm -rf reports .pytest_cache .mypy_cache .ruff_cache

@@ -294,6 +294,11 @@ class TestFailing:
         assert stages_of(out)["stages"][-1]["name"] == "shutdown"
         return failure
 
+    @pytest.mark.fault(
+        "launch",
+        "the engine exits at once",
+        "failed at launch, with its status and the last error of its log",
+    )
     def test_engine_that_exits(self, tmp_path: Path) -> None:
         failure = self.fail(tmp_path, fake_plan(FAKE_EXIT="1"))
         assert (failure.stage, failure.reason) == (
@@ -302,12 +307,22 @@ class TestFailing:
         )
         assert sends_of(tmp_path, "load") == []
 
+    @pytest.mark.fault(
+        "launch",
+        "one of two servers of a trial exits at once",
+        "failed at launch, the server is named, the other one is ended",
+    )
     def test_one_of_two_instances_that_exits(self, tmp_path: Path) -> None:
         plan = fake_plan("1p1d")
         plan["instances"][1]["env"]["FAKE_EXIT"] = "1"
         failure = self.fail(tmp_path, plan)
         assert failure.reason.startswith("decode-0 ended with status 1")
 
+    @pytest.mark.fault(
+        "launch",
+        "/dev/shm is full",
+        "failed at launch before anything is started, with what is free, what is needed and how to get it",
+    )
     def test_shared_memory_that_is_full(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("pdkv.measuring.deployment.free_bytes", lambda: 3 << 20)
         failure = self.fail(tmp_path, fake_plan("2x"))
@@ -316,11 +331,21 @@ class TestFailing:
         assert "--shm-size" in failure.reason
         assert not list((tmp_path / "server").iterdir()), "nothing was started"
 
+    @pytest.mark.fault(
+        "launch",
+        "the engine never gets ready",
+        "failed at launch after limits.launch_timeout_s, with the end of its log",
+    )
     def test_engine_that_never_gets_ready(self, tmp_path: Path) -> None:
         failure = self.fail(tmp_path, fake_plan(FAKE_READY_S="never", launch_timeout_s=1.5))
         assert failure.reason == "single not ready within 1.5 s (limits.launch_timeout_s)"
         assert failure.excerpt.endswith("still loading weights")
 
+    @pytest.mark.fault(
+        "launch",
+        "the engine is healthy and serves nothing",
+        "failed at warm-up, with the status and the words of its answer",
+    )
     def test_engine_that_refuses_to_serve(self, tmp_path: Path) -> None:
         failure = self.fail(tmp_path, fake_plan(FAKE_STATUS="500"))
         assert failure.stage == "warmup"
@@ -328,11 +353,17 @@ class TestFailing:
         assert "told to fail" in failure.reason
         assert [row["outcome"] for row in sends_of(tmp_path, "warmup")] == ["answered"]
 
+    @pytest.mark.fault(
+        "pd",
+        "prefill does not say where its KV cache is",
+        "failed at warm-up, before anything is measured",
+    )
     def test_prefill_that_does_not_say_where_its_cache_is(self, tmp_path: Path) -> None:
         failure = self.fail(tmp_path, fake_plan("1p1d", FAKE_NO_TRANSFER="1"))
         assert failure.stage == "warmup"
         assert "did not say where its KV cache is" in failure.reason
 
+    @pytest.mark.fault("load", "the engine is killed in the middle of the load", "failed at load, with the signal")
     @pytest.mark.parametrize("requests", [4, 4000])
     def test_engine_that_dies_in_mid_load(self, tmp_path: Path, requests: int) -> None:
         """Also where the load is over before the death is seen, and where it would go on for minutes."""
