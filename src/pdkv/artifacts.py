@@ -5,6 +5,7 @@ was cut, edited or made by another version raises a :class:`UserError` that name
 """
 
 import csv
+import errno
 import hashlib
 import io
 import json
@@ -22,11 +23,32 @@ import pyarrow.parquet as pq
 from pdkv.errors import UserError
 
 MAKE_AGAIN = "delete it and run snakemake again"
+# A disk or a folder that takes no more: what only a person can mend, wherever it is met.
+UNWRITABLE = {
+    errno.ENOSPC: "make room on this disk",
+    errno.EDQUOT: "make room below the quota of this disk",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: "make this disk writable",
+    errno.EACCES: "give this user the right to write there",
+    errno.EPERM: "give this user the right to write there",
+    errno.EIO: "see what is wrong with this disk (dmesg)",
+}
+
+
+def explain_unwritable(error: OSError) -> UserError | None:
+    """What a person can do about a file that could not be written; None for every other error of the system."""
+    if error.errno not in UNWRITABLE:
+        return None
+    remedy = f"{UNWRITABLE[error.errno]} and run snakemake again: what is measured already stays"
+    return UserError(f"cannot write {error.filename or 'a file'}: {os.strerror(error.errno)}", remedy=remedy)
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path in the folder of ``path`` that takes its place when the block ends without an exception."""
+    """A temporary path in the folder of ``path`` that takes its place when the block ends without an exception.
+
+    The ``OSError`` of a full disk leaves it with the name of ``path``: writing to an open file names none.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     os.close(handle)
@@ -35,6 +57,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
+    except OSError as error:
+        if error.errno in UNWRITABLE and error.filename is None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -41,15 +41,21 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except UserError as error:
         _exit_with(error)
+    except BrokenPipeError:  # the reader of our output has left, e.g. head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        from pdkv.artifacts import explain_unwritable
+
+        if not (problem := explain_unwritable(error)):
+            raise
+        _exit_with(problem)
     except Interrupted as error:
         print(f"pdkv: {error}", file=sys.stderr)
         sys.exit(128 + error.signal_number)
     except KeyboardInterrupt:
         print("pdkv: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:  # the reader of our output has left, e.g. head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     sys.exit(0)
 
 
@@ -169,8 +175,11 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _measure(arguments: argparse.Namespace) -> None:
+    from pdkv.measuring.process_tree import be_told_of_death
     from pdkv.measuring.trial import measure
 
+    if arguments.parent is not None and not be_told_of_death(arguments.parent):
+        raise Interrupted(signal.SIGTERM)
     measure(arguments.trial, attempt=arguments.attempt, position=arguments.position, log=arguments.log)
 
 
@@ -409,6 +418,7 @@ def _add_trial_verbs(verbs: Any) -> None:
     measure.add_argument("--attempt", type=_positive(int), default=1, metavar="N")
     measure.add_argument("--position", default="", metavar="I/N", help="which trial of how many, for the progress line")
     measure.add_argument("--log", type=Path, required=True, metavar="FILE")
+    measure.add_argument("--parent", type=int, metavar="PID", help="end all servers and stop as soon as it has ended")
     for name, run, text in (
         ("read-launch", _read_launch, "what the servers resolved"),
         ("read-warmup", _read_warmup, "whether they were warm"),

@@ -74,4 +74,6 @@ rule measure:
         attempt=lambda wildcards: attempts[trial_name(wildcards)],
         folder=subpath(output.stages, parent=True),
     shell:
+        # Snakemake's own process: if it is killed, the measurement ends too and leaves nothing.
         "pdkv measure {params.folder:q} --attempt {params.attempt} --position {resources.position:q} --log {log:q}"
+        ' --parent "$PPID"'

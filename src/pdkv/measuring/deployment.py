@@ -15,7 +15,7 @@ from pdkv.measuring.client import Target
 from pdkv.measuring.control_plane import http_get
 from pdkv.measuring.engine import Instance, place_instances
 from pdkv.measuring.ports import PortReservation
-from pdkv.measuring.process_tree import find_marked, send_signal
+from pdkv.measuring.process_tree import ProcessInfo, descendants, find_marked, kill_processes
 from pdkv.measuring.router import Router, place_router
 from pdkv.measuring.scraper import Source, sources_of
 from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
@@ -46,6 +46,8 @@ class Deployment:
     has_workers: bool = False
     bindings: list[dict[str, Any]] = field(default_factory=list)
     _started: list[ServerProcess] = field(default_factory=list)
+    _killed: list[ProcessInfo] = field(default_factory=list)
+    _bystanders: Sequence[ProcessInfo] = ()
 
     @classmethod
     def place(
@@ -142,14 +144,21 @@ class Deployment:
     def stop(self) -> list[dict[str, Any]]:
         """End all servers and whatever still carries the trial's mark. Returns what is left. May be called again."""
         left = stop_servers(self._started)
-        for process in find_marked(f"{MARK}={self.mark}") if self.mark else []:
-            send_signal(process, 9)
-            left.append({"name": "unknown", "pid": process.pid, "process": process.name})
-        return left
+        killed, living = kill_processes(self._find_strays())
+        self._killed += killed
+        return left + [{"name": "unknown", "pid": process.pid, "process": process.name} for process in living]
+
+    def _find_strays(self) -> list[ProcessInfo]:
+        """What servers that lost their keepers have left: it carries the mark, or came to this process, a subreaper."""
+        if not self._started:
+            return []
+        below = [process for process in descendants(os.getpid()) if process not in self._bystanders]
+        marked = find_marked(f"{MARK}={self.mark}") if self.mark else []
+        return list({process.pid: process for process in (*below, *marked)}.values())
 
     def aftermath(self) -> list[str]:
         """What had to be cleaned up by force, a line each."""
-        lines = []
+        lines = [f"had to kill process {each.pid} ({each.name}), which had lost its keeper" for each in self._killed]
         for server in self._started:
             lines += [f"{server.name}: had to kill process {each['pid']} ({each['name']})" for each in server.killed]
             lines += [f"{server.name}: removed {each['path']}, {each['bytes']} bytes" for each in server.removed]
@@ -176,6 +185,8 @@ class Deployment:
         self._bind(next(instance for instance in self.instances if instance.server is server), "healthy")
 
     def _start(self, servers: Sequence[ServerProcess]) -> None:
+        if not self._started:
+            self._bystanders = descendants(os.getpid())  # those that sample the devices
         for server in servers:
             self._started.append(server)
             server.start()

@@ -179,6 +179,11 @@ def start_sampler(
     return sampler
 
 
+def write_no_samples(path: Path) -> None:
+    """The samples.parquet of a trial that was given no devices."""
+    write_parquet(path, SCHEMA.empty_table())
+
+
 _SHARED = ("", "")
 
 

@@ -8,20 +8,18 @@ import contextlib
 import fcntl
 import os
 import shutil
-import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdkv.measuring.process_tree import ProcessInfo, read_process, send_signal
+from pdkv.measuring.process_tree import ProcessInfo, kill_processes
 from pdkv.measuring.shared_memory import noted_segments, remove_abandoned
 from pdkv.measuring.trial_folder import GATHERING, SEGMENTS
 from pdkv.measuring.trial_mark import find_orphans
 from pdkv.units import format_bytes
 
 OLD_S = 60.0  # a temporary file that nobody has written to for so long is nobody's
-KILL_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,14 @@ def find_leftovers(root: Path, *, at_work: bool) -> Leftovers:
     return Leftovers(tuple(find_orphans()), tuple(sorted(segments)), tuple(folders), tuple(files), tuple(locks))
 
 
+def end_orphans() -> list[ProcessInfo]:
+    """End the processes that dead trials have left on this host, before they spoil the next one; those that went."""
+    return kill_processes(find_orphans())[0]
+
+
 def clean_leftovers(found: Leftovers) -> list[str]:
     """End and remove them; what was done, a line each. Looks again before it touches anything."""
-    done = [f"ended process {each.pid} ({each.name})" for each in _end(found.processes)]
+    done = [f"ended process {each.pid} ({each.name})" for each in kill_processes(found.processes)[0]]
     done += [f"removed {each['path']}, {each['bytes']} bytes" for each in remove_abandoned(found.segments)]
     for folder in found.folders:
         with _alone_in(folder) as alone:
@@ -75,18 +78,6 @@ def clean_leftovers(found: Leftovers) -> list[str]:
             path.unlink()
             done.append(f"removed {path}")
     return done
-
-
-def _end(processes: Sequence[ProcessInfo]) -> list[ProcessInfo]:
-    """SIGKILL, until they are gone or the time is over; those that went."""
-    deadline = time.monotonic() + KILL_WITHIN_S
-    living = list(processes)
-    while living and time.monotonic() < deadline:
-        for process in living:
-            send_signal(process, signal.SIGKILL)
-        time.sleep(0.05)
-        living = [each for each in living if (now := read_process(each.pid)) and now.started == each.started]
-    return [process for process in processes if process not in living]
 
 
 def _is_abandoned(folder: Path) -> bool:

@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,15 @@ def become_subreaper() -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this process as soon as the thread that started it ends; survives exec."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def be_told_of_death(parent: int) -> bool:
+    """Have the kernel send SIGTERM to this process as soon as its ``parent`` ends, killed or not.
+
+    Returns whether the parent lives: it may have ended before.
+    """
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    return os.getppid() == parent
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,20 @@ def kill_descendants(ancestor: int, give_up_after_s: float = 5.0) -> tuple[list[
             killed[info.pid] = info
             send_signal(info, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def kill_processes(
+    processes: Sequence[ProcessInfo], give_up_after_s: float = 5.0
+) -> tuple[list[ProcessInfo], list[ProcessInfo]]:
+    """SIGKILL exactly these, whoever their parents are. Returns those that went and those that are still there."""
+    deadline = time.monotonic() + give_up_after_s
+    living = list(processes)
+    while living and time.monotonic() < deadline:
+        for process in living:
+            send_signal(process, signal.SIGKILL)
+        time.sleep(0.02)
+        living = [each for each in living if (now := read_process(each.pid)) and now.started == each.started]
+    return [process for process in processes if process not in living], living
 
 
 def send_signal(process: ProcessInfo, number: int) -> None:

@@ -86,7 +86,8 @@ class StageRecord:
             "points": self._points,
             "bindings": self.bindings,
             "pairs": self.pairs,
-            "environment": {**self.environment, "beside": int(bool(self.beside))},
+            # Nothing is known of a trial that was given no devices.
+            "environment": {**self.environment, "beside": int(bool(self.beside))} if self.environment else {},
             "beside": sorted(self.beside),
             "client": self._client,
             "leftovers": self.leftovers,

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from pdkv.artifacts import read_json, write_json
-from pdkv.errors import StageFailed
+from pdkv.errors import StageFailed, UserError
 from pdkv.measuring.deployment import DEATH_IS_KNOWN_S, Deployment
-from pdkv.measuring.devices import DeviceSampler, start_sampler
+from pdkv.measuring.devices import DeviceSampler, start_sampler, write_no_samples
 from pdkv.measuring.evidence import Answer, Recorder
 from pdkv.measuring.interruption import Interrupted, raise_if_told_to_stop, raise_when_told_to_stop
+from pdkv.measuring.leftovers import end_orphans
 from pdkv.measuring.load import LoadPoint, PointRecord, run_point
 from pdkv.measuring.ports import reserved_ports
-from pdkv.measuring.process_tree import descendants, process_start_s
+from pdkv.measuring.process_tree import become_subreaper, descendants, process_start_s
 from pdkv.measuring.prompts import Prompts
 from pdkv.measuring.scraper import Scraper
 from pdkv.measuring.shared_memory import list_segments, note_segments
@@ -70,7 +71,8 @@ def measure_trial(
 
     Everything appears together at the end, ``stages.json`` last. ``started_s``: monotonic time at which the command
     began; ``debris``: where server logs go if the measurement is broken off. Raises :class:`Interrupted` on SIGINT,
-    SIGTERM and SIGHUP after all servers have ended, and :class:`UserError` for what only a person can mend.
+    SIGTERM and SIGHUP after all servers have ended, :class:`UserError` if another measurement of the trial goes on, and
+    ``OSError`` where nothing can be written.
     """
     trial = Trial.from_slice(json.dumps(plan["trial"]))
     record = StageRecord(plan, attempt, time.monotonic() if started_s is None else started_s)
@@ -79,21 +81,13 @@ def measure_trial(
         Progress(trial.name, position) as progress,
         gathering_folder(out, debris or out / "logs") as folder,
     ):
-        with lease_devices(plan, trial.name, progress.say) as devices, reserved_ports() as ports:
-            record.started_s += devices.waited_s
-            record.environment, record.beside = devices.describe(plan["engine"]["python"]), devices.beside
-            devices.take_cores()
-            with (
-                Recorder(folder) as recorder,
-                start_sampler(folder, gpus=devices.gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
-            ):
-                devices.stay_idle()
-                deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, devices.gpus)
-                Measurement(plan, trial, deployment, devices, recorder, record, progress, sampler).run(folder)
-                record.leftovers += devices.leftovers()
-                devices.stay_idle()
-                if problem := sampler.stop(folder / "samples.parquet"):
-                    logger.warning("%s", problem)
+        for orphan in end_orphans():
+            logger.info("ended process %d (%s), which a dead trial had left", orphan.pid, orphan.name)
+        try:
+            _measure_on_devices(plan, trial, folder, record, progress)
+        except UserError as error:  # no driver, too few GPUs, no free port: a failure of this cell, as others are
+            record.failure = StageFailed("launch", f"{error.problem}: {error.remedy}")
+            _write_no_evidence(folder)
         raise_if_told_to_stop()
         content = redact_values(record.content())
         write_json(folder / "stages.json", "stages/1", {**content, "files": seal_evidence(folder)})
@@ -103,6 +97,34 @@ def measure_trial(
         else:
             progress.measured(took_s, record.durations_s())
     return record.failure
+
+
+def _measure_on_devices(
+    plan: Mapping[str, Any], trial: Trial, folder: Path, record: StageRecord, progress: Progress
+) -> None:
+    """All stages, on devices of its own, which are sampled until they are free again."""
+    become_subreaper()  # what a killed keeper leaves comes to us instead of to init, and is ended with the servers
+    with lease_devices(plan, trial.name, progress.say) as devices, reserved_ports() as ports:
+        record.started_s += devices.waited_s
+        record.environment, record.beside = devices.describe(plan["engine"]["python"]), devices.beside
+        devices.take_cores()
+        with (
+            Recorder(folder) as recorder,
+            start_sampler(folder, gpus=devices.gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
+        ):
+            devices.stay_idle()
+            deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, devices.gpus)
+            Measurement(plan, trial, deployment, devices, recorder, record, progress, sampler).run(folder)
+            record.leftovers += devices.leftovers()
+            devices.stay_idle()
+            if problem := sampler.stop(folder / "samples.parquet"):
+                logger.warning("%s", problem)
+
+
+def _write_no_evidence(folder: Path) -> None:
+    """The files of a trial of which nothing was started."""
+    with Recorder(folder), Scraper(folder / "scrapes.jsonl", ()):
+        write_no_samples(folder / "samples.parquet")
 
 
 class Measurement:

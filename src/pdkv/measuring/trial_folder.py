@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ SERVER_LOGS = "server"
 SEGMENTS = ".shared-memory.json"  # of the servers while they run: what must go if all of them are killed
 TEXTS = {".log", ".json", ".jsonl"}
 LAST = "stages.json"  # its presence says that the rest is complete
+# For another measurement of the same trial to end: that of a run which was killed takes so long to end its servers.
+LOCKED_WITHIN_S = 30.0
+POLL_S = 0.1
 
 
 @contextlib.contextmanager
@@ -26,10 +30,9 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
 
     Otherwise (a signal, a fault) nothing appears, and the server logs move to ``debris``, with secrets hidden. What a
     killed measurement left in the folder is thrown away. Raises :class:`UserError` if another measurement of the same
-    trial is running.
+    trial is running, and does not end within 30 s.
     """
     folder = out / GATHERING
-    folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         try:
             remove_abandoned(noted_segments(folder / SEGMENTS))
@@ -50,18 +53,32 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """The folder is ours; the kernel takes it back from a process that dies."""
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    give_up_s = time.monotonic() + LOCKED_WITHIN_S
+    while (lock := _try_lock(folder)) is None:
+        if time.monotonic() > give_up_s:
             raise UserError(
                 f"another measurement is running in {folder.parent}",
                 remedy="wait for it, or end it, and run snakemake again",
-            ) from None
+            )
+        time.sleep(POLL_S)
+    try:
         yield
     finally:
         os.close(lock)
+
+
+def _try_lock(folder: Path) -> int | None:
+    """The handle that holds the lock, None if somebody else has it. Who had it removes the folder when he leaves it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock).st_ino == folder.stat().st_ino:
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(lock)
+    return None
 
 
 def seal_evidence(folder: Path) -> dict[str, dict[str, Any]]:
