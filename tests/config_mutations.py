@@ -72,6 +72,7 @@ load:
 limits:
   launch_timeout_s: 100
   request_timeout_s: 50.5
+  trial_hours: 48
   study_hours: 10000
 slo:
   ttft_ms: 500

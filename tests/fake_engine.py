@@ -13,6 +13,15 @@ FAKE_STATUS        answers completions with this HTTP status after the first one
 FAKE_NO_TRANSFER   forgets to say where the KV cache is
 FAKE_MEMORY_MB     takes so much memory, 100 MB every 0.1 s, before it listens
 FAKE_TOKEN_S       seconds between tokens (0.005)
+FAKE_LOG           begins its log with this file
+FAKE_KILLED        is killed (SIGKILL) while it loads its model
+FAKE_VERSION       says that it is this version
+FAKE_ANSWERS       under load, streams this scenario of golden_scenarios.py to every FAKE_EVERYth request (1)
+FAKE_RESTARTS_AT   begins anew, in the same process, when it gets this completion
+FAKE_PREFILLS_FROM computes prompts itself from this transfer on, whatever came over the connector
+FAKE_LOSES_FROM    from this transfer on none of them succeeds: the prompt is computed again
+FAKE_EXPIRES_FROM  from this prompt on gives the KV cache up before anybody has fetched it
+FAKE_COUNTS_NONE   says nothing of transfers on its metrics page
 FAKE_TELLS_ALL     writes its environment into its log, and into what it says of itself
 """
 
@@ -22,13 +31,18 @@ import json
 import mmap
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from golden_scenarios import LAST_CHUNK, SCENARIOS, Ask
 
 BEFORE_DEATH = """INFO 11-30 04:00:00 [fake.py:1] loading weights
 Traceback (most recent call last):
@@ -36,22 +50,69 @@ Traceback (most recent call last):
 RuntimeError: the fake engine was told to fail
 """
 PR_SET_NAME = 15
+READINGS_BEFORE_LOAD = 3  # of the metrics page: when ready, when warm, before the first load level
 
 
 class Engine:
     def __init__(self, model: str) -> None:
         self.model = model
         self.completions = 0
-        self.transfers = 0
+        self.under_load = 0
+        self.metrics_read = 0
+        self.started_s = time.time()
+        self.counted: Counter[str] = Counter()
         self.lock = threading.Lock()
 
-    def take_number(self) -> int:
+    def take_number(self) -> tuple[int, int]:
+        """The completion's number from the start, and that under load, 0 before it."""
         with self.lock:
             self.completions += 1
-            return self.completions
+            self.under_load += self.metrics_read >= READINGS_BEFORE_LOAD
+            return self.completions, self.under_load
+
+    def count(self, prompt: int, transfer: dict[str, Any]) -> None:
+        """Where a prompt's KV cache came from, as vLLM counts it; an expired one is counted where it was kept."""
+        with self.lock:
+            counted = self.counted
+            counted["prompt_tokens"] += prompt
+            counted["kept"] += bool(transfer.get("do_remote_decode"))
+            counted["fetched"] += bool(transfer.get("remote_engine_id"))
+            counted["expired"] += bool(transfer.get("do_remote_decode")) and is_due(
+                "FAKE_EXPIRES_FROM", counted["kept"]
+            )
+            lost = is_due("FAKE_LOSES_FROM", counted["fetched"])
+            alone = not transfer.get("remote_engine_id") or is_due("FAKE_PREFILLS_FROM", counted["fetched"])
+            counted["failed"] += bool(transfer.get("remote_engine_id")) and lost
+            counted["transfers"] += not (lost or alone)
+            counted["local_compute" if lost or alone else "external_kv_transfer"] += prompt
+
+    def metrics(self) -> str:
+        lines = {
+            "process_start_time_seconds": self.started_s,
+            'vllm:request_success_total{engine="0"}': self.completions,
+            'vllm:prompt_tokens_total{engine="0"}': self.counted["prompt_tokens"],
+            **{
+                f'vllm:prompt_tokens_by_source_total{{engine="0",source="{source}"}}': self.counted[source]
+                for source in ("local_compute", "external_kv_transfer")
+            },
+            'vllm:prefix_cache_hits_total{engine="0"}': 0,
+        }
+        if "FAKE_COUNTS_NONE" not in os.environ:
+            lines |= {
+                'vllm:nixl_bytes_transferred_count{engine="0"}': self.counted["transfers"],
+                'vllm:nixl_bytes_transferred_sum{engine="0"}': self.counted["external_kv_transfer"] * 1000,
+                'vllm:nixl_num_failed_transfers_total{engine="0"}': self.counted["failed"],
+                'vllm:nixl_num_kv_expired_reqs_total{engine="0"}': self.counted["expired"],
+            }
+        return "".join(f"{name} {float(value)}\n" for name, value in lines.items())
+
+
+def is_due(variable: str, number: int) -> bool:
+    return number >= int(os.environ.get(variable, "1000000"))
 
 
 class Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # else a token waits 40 ms for the acknowledgement of the one before
     protocol_version = "HTTP/1.1"
     engine: Engine
 
@@ -59,29 +120,34 @@ class Handler(BaseHTTPRequestHandler):
         print("INFO:     127.0.0.1 -", self.requestline, flush=True)
 
     def do_GET(self) -> None:
+        self.engine.metrics_read += self.path == "/metrics"
         pages = {
             "/health": "",
-            "/version": json.dumps({"version": "0.0.0+fake"}),
+            "/version": json.dumps({"version": os.environ.get("FAKE_VERSION", "0.0.0+fake")}),
             **({"/server_info?config_format=json": environment_told()} if "FAKE_TELLS_ALL" in os.environ else {}),
-            "/metrics": f'vllm:request_success_total{{engine="0"}} {self.engine.completions}.0\n'
-            f'vllm:nixl_bytes_transferred_count{{engine="0"}} {self.engine.transfers}.0\n',
+            "/metrics": self.engine.metrics(),
         }
         page = pages.get(self.path)
         self.answer(200 if page is not None else 404, page or "")
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        number = self.engine.take_number()
+        number, under_load = self.engine.take_number()
         if number > int(os.environ.get("FAKE_DIES_AFTER", "1000000")):
             os.kill(os.getpid(), signal.SIGKILL)
+        if number == int(os.environ.get("FAKE_RESTARTS_AT", "0")):
+            os.environ.pop("FAKE_RESTARTS_AT")
+            os.execv(sys.executable, [sys.executable, *sys.argv])
         status = int(os.environ.get("FAKE_STATUS", "200"))
         if status != 200 and number > 1:
             self.answer(status, json.dumps({"error": {"message": "told to fail", "code": status}}))
             return
         transfer = body.get("kv_transfer_params") or {}
-        if transfer.get("remote_engine_id"):
-            self.engine.transfers += 1
-        if body.get("stream"):
+        self.engine.count(len(body["prompt"]), transfer)
+        every = int(os.environ.get("FAKE_EVERY", "1"))
+        if body.get("stream") and "FAKE_ANSWERS" in os.environ and under_load and (under_load - 1) % every == 0:
+            self.play(os.environ["FAKE_ANSWERS"], body)
+        elif body.get("stream"):
             self.stream(body)
         else:
             self.answer(200, json.dumps(self.whole(body, transfer)))
@@ -108,6 +174,27 @@ class Handler(BaseHTTPRequestHandler):
             self.chunk(f"data: {json.dumps(event)}\n\n")
         self.chunk("data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
+
+    def play(self, scenario: str, body: dict[str, Any]) -> None:
+        """What the golden server plays for this request; a script that does not end an answer leaves it hanging."""
+        began_s = time.monotonic()
+        tokens_s = float(os.environ.get("FAKE_TOKEN_S", "0.005"))
+        ask = Ask("cmpl", self.engine.model, len(body["prompt"]), body["max_tokens"], tokens_s, tokens_s, usage=True)
+        self.close_connection = True
+        data = b""
+        try:
+            for step in SCENARIOS[scenario](ask):
+                time.sleep(max(0.0, began_s + step.at_s - time.monotonic()))
+                data = step.data or data
+                self.wfile.write(step.data)
+                if step.close:  # without a farewell: the peer's read ends with ECONNRESET
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.connection.close()
+                    return
+            if not data.endswith(LAST_CHUNK) and b"content-length" not in data:
+                self.rfile.read(1)
+        except OSError:
+            pass  # the client has given up
 
     def chunk(self, text: str) -> None:
         self.wfile.write(f"{len(text.encode()):x}\r\n{text}\r\n".encode())
@@ -139,6 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("verb", choices=["serve"])
     parser.add_argument("model")
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--served-model-name", default="pdkv-model")
     options, _ = parser.parse_known_args()
@@ -156,8 +244,10 @@ def main() -> None:
     if "FAKE_TELLS_ALL" in os.environ:
         print(*(f"{name}={value}" for name, value in os.environ.items()), sep="\n")
         print(environment_told(), flush=True)
+    if "FAKE_LOG" in os.environ:
+        print(Path(os.environ["FAKE_LOG"]).read_text(encoding="utf-8"), flush=True)
     if "FAKE_EXIT" in os.environ:
-        print(BEFORE_DEATH, flush=True)
+        print("" if "FAKE_LOG" in os.environ else BEFORE_DEATH, flush=True)
         sys.exit(int(os.environ["FAKE_EXIT"]))
     taken = []
     for _ in range(int(os.environ.get("FAKE_MEMORY_MB", "0")) // 100):
@@ -165,9 +255,11 @@ def main() -> None:
         time.sleep(0.1)
     ready_s = os.environ.get("FAKE_READY_S", "0.1")
     print("INFO 11-30 04:00:00 [fake.py:2] still loading weights", flush=True)
+    if "FAKE_KILLED" in os.environ:
+        os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600 if ready_s == "never" else float(ready_s))
     Handler.engine = Engine(options.served_model_name)
-    server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
+    server = ThreadingHTTPServer((options.host, options.port), Handler)
     server.daemon_threads = True
     server.serve_forever()
 

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -177,6 +177,55 @@ def status_500(ask: Ask) -> Iterator[Step]:
     yield Step(ask.ttft_s, b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
 
 
+def error_body(ask: Ask) -> Iterator[Step]:
+    """HTTP 200, and an error where the stream should be."""
+    body = b'{"error":{"message":"the engine is not ready","type":"ServiceUnavailable","code":503}}'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    yield Step(ask.ttft_s, head + body)
+
+
+def empty(ask: Ask) -> Iterator[Step]:
+    """A well-formed stream without a token."""
+    yield Step(ask.ttft_s, HEAD)
+    yield from ask.end(ask.ttft_s, 0)
+
+
+def other_length(ask: Ask, tokens: int) -> Iterator[Step]:
+    """Well-formed, with another number of tokens than was asked for."""
+    yield from steady(replace(ask, output_tokens=tokens))
+
+
+def shorter(ask: Ask) -> Iterator[Step]:
+    """Half the tokens, then a regular end."""
+    yield from other_length(ask, ask.output_tokens // 2)
+
+
+def longer(ask: Ask) -> Iterator[Step]:
+    """Twice the tokens."""
+    yield from other_length(ask, ask.output_tokens * 2)
+
+
+def garbage(ask: Ask) -> Iterator[Step]:
+    """Bytes that are no HTTP."""
+    yield Step(ask.ttft_s, b"\x16\x03\x01\x00\xa5 SSH-2.0\r\n\x00\xff\r\n\r\n")
+    yield Step(ask.ttft_s, b"", close=True)
+
+
+def drip(ask: Ask) -> Iterator[Step]:
+    """Like steady over a slow line: every write arrives in ten parts, spread over the time to the next one."""
+    for step in steady(ask):
+        size = max(1, len(step.data) // 9)
+        parts = [step.data[at : at + size] for at in range(0, len(step.data), size)]
+        for number, part in enumerate(parts, 1):
+            last = number == len(parts)
+            yield Step(step.at_s + ask.itl_s * number / 10, part, step.tokens if last else 0)
+
+
+def stall(ask: Ask) -> Iterator[Step]:
+    """Half the tokens and then nothing, though the connection stays."""
+    yield from list(steady(ask))[: 1 + ask.output_tokens // 2]
+
+
 def hang(ask: Ask) -> Iterator[Step]:
     """A head and nothing more."""
     yield Step(0, HEAD)
@@ -222,5 +271,6 @@ SCENARIOS: dict[str, Callable[[Ask], Iterator[Step]]] = {
     for script in (
         *(steady, several, one_segment, split, empty_first, pings, crlf, error_midway, wrong_usage, no_done),
         *(truncated, status_500, hang, pings_forever, until_close, refuse_second, close_after, serial_prefill),
+        *(error_body, empty, shorter, longer, garbage, drip, stall),
     )
 }

@@ -138,6 +138,18 @@ def test_a_healthy_pd_pair() -> None:
     }
 
 
+def test_what_went_wrong_is_counted_where_it_did() -> None:
+    """A KV cache expires on the instance that kept it; a fault of one is known though another one tells nothing."""
+    roles = {"p": "prefill", "d": "decode"}
+    expired = 'vllm:nixl_num_kv_expired_reqs_total{engine="0"} '
+    start = {name: parse_scrape(expired + "1\n") for name in roles}
+    end = {"p": parse_scrape(expired + "4\n"), "d": start["d"]}
+    assert server_counters(start, end, {}, roles)["kv_transfer"]["expired"] == 3
+    assert server_counters(start, {**end, "d": None}, {}, roles)["kv_transfer"]["expired"] == 3
+    assert server_counters(start, start, {}, roles)["kv_transfer"]["expired"] == 0
+    assert server_counters(start, {**start, "d": None}, {}, roles)["kv_transfer"]["expired"] is None
+
+
 def test_decode_fetched_on_the_cpu_engine_too() -> None:
     text = (DATA / "cpu/pd_auto_D.metrics").read_text()
     counters = server_counters({"d": parse_scrape(zeroed(text))}, {"d": parse_scrape(text)}, {}, {"d": "decode"})

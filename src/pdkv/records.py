@@ -123,7 +123,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds after which a launch or a request is given up, and how warm-up is done."""
+    """Seconds after which a launch, a request or a whole trial is given up, and how warm-up is done."""
 
     launch_timeout_s: float
     request_timeout_s: float
@@ -131,6 +131,7 @@ class Limits:
     warmup_rounds: int
 
 
+    trial_timeout_s: float = 86_400.0
 @dataclass(frozen=True)
 class Trial:
     """One launch of one cell."""

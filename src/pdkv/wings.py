@@ -126,6 +126,7 @@ ANALYSING: Floors = {
         "trace_checks",
         "transfer_checks",
         "ttft_parts",
+        "restart_check",
         "utilization",
         "warmup_facts",
     ),

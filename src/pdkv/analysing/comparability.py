@@ -6,7 +6,7 @@ from typing import Any
 _ENVIRONMENT = ("host_cpu", "cuda_driver")
 _ENGINE = ("vllm", "torch", "transformers")  # router and connector belong to the mode
 # When to give up does not touch a request that was answered.
-_WITHOUT_EFFECT = ("limits.launch_timeout_s", "limits.request_timeout_s")
+_WITHOUT_EFFECT = ("limits.launch_timeout_s", "limits.request_timeout_s", "limits.trial_timeout_s")
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pdkv.analysing.metrics import point_facts
 from pdkv.analysing.point_requests import PointRequests, points_of, requests_of_point
 from pdkv.analysing.request_checks import check_point, merge_points, point_label
 from pdkv.analysing.responses import read_requests
+from pdkv.analysing.restart_check import check_restarts
 from pdkv.analysing.scrapes import point_counters
 from pdkv.analysing.transfer_checks import check_kv_transfer, check_prefix_cache
 from pdkv.analysing.ttft_parts import check_ttft_parts, point_ttft_parts
@@ -51,7 +52,8 @@ def describe_load(requests: pa.Table, stages: Mapping[str, Any], scrapes: Sequen
         of_point = requests_of_point(requests, point["point"])
         server = point_counters(list(scrapes), roles, point["point"])
         split = point_ttft_parts(scrapes, roles, point["point"], of_point["ttft_s"])
-        facts, found = _describe_point(of_point, point, server, split, cpu_share)
+        lived = check_restarts(scrapes, roles, point["point"])
+        facts, found = _describe_point(of_point, point, server, split, cpu_share, lived)
         points.append(facts)
         checks[point_label(point)] = found
     merged = merge_points(checks)
@@ -77,8 +79,9 @@ def _describe_point(
     server: Mapping[str, Any],
     split: Mapping[str, Any] | None,
     cpu_share: float | None,
+    lived: Check,
 ) -> tuple[dict[str, Any], list[Check]]:
     facts = {**point_facts(requests, point, server), "ttft_parts": split}
-    checks = [*check_point(requests, facts, cpu_share), check_prefix_cache([facts]), *check_kv_transfer([facts])]
-    checks += check_ttft_parts(facts)
+    checks = [*check_point(requests, facts, cpu_share), lived, check_prefix_cache([facts])]
+    checks += [*check_kv_transfer([facts]), *check_ttft_parts(facts)]
     return {**facts, "checks": [check.as_json() for check in checks], "state": state_of(checks)}, checks

@@ -123,7 +123,7 @@ def server_counters(
         "generation_tokens": _whole(total_increase(decoders, "generation_tokens")),
         "prefix_cache_hit_rate": hits / prompt_tokens if hits is not None and prompt_tokens else None,
         "preemptions": _whole(total_increase(everyone, "num_preemptions")),
-        "kv_transfer": _kv_transfer(decoders) if "decode" in roles.values() else None,
+        "kv_transfer": _kv_transfer(everyone, decoders) if "decode" in roles.values() else None,
         "kv_cache_usage_max": max((usage for usage in usages if usage is not None), default=None),
         "queue_mean_s": _mean_over(prefillers, "request_queue_time_seconds"),
         "prefill_mean_s": _mean_over(prefillers, "request_prefill_time_seconds"),
@@ -134,8 +134,11 @@ def server_counters(
 Span = tuple[Scrape | None, Scrape | None]
 
 
-def _kv_transfer(decoders: list[Span]) -> dict[str, Any]:
-    """What the decode instances fetched, and what they prefilled themselves."""
+def _kv_transfer(everyone: list[Span], decoders: list[Span]) -> dict[str, Any]:
+    """What the decode instances fetched, and what they prefilled themselves.
+
+    What went wrong is summed over all instances: a KV cache that nobody fetched in time expires where it was kept.
+    """
     prompt = total_increase(decoders, "prompt_tokens")
     external = total_increase(decoders, "prompt_tokens_by_source", source="external_kv_transfer")
     if external is None:
@@ -149,8 +152,8 @@ def _kv_transfer(decoders: list[Span]) -> dict[str, Any]:
         "count": _whole(total_increase(decoders, "nixl_bytes_transferred_count")),
         "bytes": _whole(total_increase(decoders, "nixl_bytes_transferred_sum")),
         "seconds": total_increase(decoders, "nixl_xfer_time_seconds_sum"),
-        "failed": _whole(total_increase(decoders, "nixl_num_failed_transfers")),
-        "expired": _whole(total_increase(decoders, "nixl_num_kv_expired_reqs")),
+        "failed": _whole(_total_of_faults(everyone, "nixl_num_failed_transfers")),
+        "expired": _whole(_total_of_faults(everyone, "nixl_num_kv_expired_reqs")),
         "prompt_tokens": _whole(prompt),
         "external_tokens": _whole(external),
         "local_prefill_tokens": _whole(local),
@@ -162,6 +165,13 @@ def total_increase(spans: Sequence[Span], name: str, **labels: str) -> float | N
     grown = [increase(before, after, name, **labels) for before, after in spans]
     known = [value for value in grown if value is not None]
     return math.fsum(known) if known and len(known) == len(grown) else None
+
+
+def _total_of_faults(spans: Sequence[Span], name: str) -> float | None:
+    """As :func:`total_increase`; faults that one instance counted are known, whatever another one does not say."""
+    grown = [increase(before, after, name) for before, after in spans]
+    known = math.fsum(value for value in grown if value is not None)
+    return known if known or (grown and None not in grown) else None
 
 
 def _mean_over(spans: list[Span], histogram: str) -> float | None:

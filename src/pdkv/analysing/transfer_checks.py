@@ -19,8 +19,9 @@ _SILENT = "look whether the router passes kv_transfer_params on: without them a 
 def check_kv_transfer(points: Sequence[Mapping[str, Any]]) -> list[Check]:
     """Three checks for a disaggregated trial, none for another one (``server.kv_transfer`` is null there).
 
-    Counts are sums over all decode instances. That KV was transferred must be shown: without a counter that does, the
-    first check is ``suspect``, not ``unknown``, because a decode instance that prefills by itself answers just as well.
+    Counts are sums over all decode instances, faults over all instances. That KV was transferred must be shown: without
+    a counter that does, the first check is ``suspect``, not ``unknown``, because a decode instance that prefills by
+    itself answers just as well.
     """
     transfers = [point for point in points if _transfer(point) is not None]
     if not transfers:
@@ -87,7 +88,9 @@ def _check_none_lost(points: Sequence[Mapping[str, Any]]) -> Check:
             verdicts.append(("unknown", f"no counter of failed and expired transfers at {label}"))
         else:
             verdicts.append(("passed", f"none at {label}"))
-    return _worst(name, verdicts, "look into the decode logs; lower the concurrency or raise the connector's time-out")
+    return _worst(
+        name, verdicts, "look into the instances' logs; lower the concurrency or raise the connector's time-out"
+    )
 
 
 def _check_no_local_prefill(points: Sequence[Mapping[str, Any]]) -> Check:

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pdkv.errors import StageFailed
 from pdkv.measuring.client import Client, Target
 from pdkv.measuring.event_loop import run_until_stopped
 from pdkv.measuring.evidence import Answer, Phase
 from pdkv.measuring.prompts import Arrival, Part, Prompts, encode_body, send_offsets
 
 OPEN_LOOP_MARGIN = 0.1  # ramp and drain of an open loop, as a part of the measured requests
+HANGS_AFTER = 3  # time-outs in a row
 OPEN_LOOP_CONNECTIONS = 16  # opened ahead of an open loop; more are added as they are needed
 PROGRESS_INTERVAL_S = 0.5
 
@@ -80,10 +82,11 @@ def run_point(
 
     In the phase ``warmup`` every request is of the part ``warmup``; ``first_prompt`` continues the numbering of
     earlier runs, so that no prompt comes twice. ``progress(done, total)`` is called at most twice a second, must
-    return at once, and stops the load by raising. Failed requests are in the record; nothing is raised for them. On
+    return at once, and stops the load by raising. Failed requests are in the record; nothing is raised for them, but
+    :class:`StageFailed` where the server answers nobody any more: else each request would wait out its time. On
     SIGINT, SIGTERM or SIGHUP with a Python handler the load is abandoned, then that handler is called.
     """
-    source = _Requests(target, point, prompts, output_tokens, phase, first_prompt)
+    source = _Requests(target, point, prompts, output_tokens, phase, first_prompt, timeout_s)
     walk = _open_loop if point.concurrency is None else _closed_loop
 
     async def load() -> PointRecord:
@@ -112,13 +115,24 @@ class _Requests:
     """Hands out the requests of a point in send order; all are encoded before the first is sent."""
 
     def __init__(
-        self, target: Target, point: LoadPoint, prompts: Prompts, output_tokens: int, phase: Phase, first_prompt: int
+        self,
+        target: Target,
+        point: LoadPoint,
+        prompts: Prompts,
+        output_tokens: int,
+        phase: Phase,
+        first_prompt: int,
+        timeout_s: float,
     ) -> None:
         self.point = point
         self.prompts = prompts
         self.answers: list[Answer] = []
         self.done = 0
         self.users_started = 0
+        self._phase = phase
+        self._timeout_s = timeout_s
+        self._timeouts = 0  # in a row
+        self._answered_s = -math.inf
         self._target = target
         self._output_tokens = output_tokens
         measured: Part = "measured" if phase == "load" else "warmup"
@@ -158,6 +172,23 @@ class _Requests:
         self.answers.append(answer)
         return request, answer
 
+    def end(self, answer: Answer) -> None:
+        """Count a request that is over. Raises :class:`StageFailed` if nobody is answered any more.
+
+        That is so where several in a row ran out of time and, while the last of them waited, no other was answered.
+        """
+        self.done += 1
+        if answer.outcome == "answered":
+            self._timeouts, self._answered_s = 0, answer.t_end_s or 0.0
+        elif answer.outcome == "timeout":
+            self._timeouts += 1
+            if self._timeouts >= HANGS_AFTER and self._answered_s < (answer.t_send_s or 0.0):
+                raise StageFailed(
+                    self._phase,
+                    f"{self._target.name} hangs: {self._timeouts} requests in a row were not answered within "
+                    f"{self._timeout_s:g} s, and no other one meanwhile",
+                )
+
 
 async def _closed_loop(client: Client, source: _Requests, ramp_interval_s: float) -> None:
     """Users start ``ramp_interval_s`` apart; each sends its next request when its last is answered."""
@@ -171,7 +202,7 @@ async def _closed_loop(client: Client, source: _Requests, ramp_interval_s: float
             request, answer = upcoming
             await client.ask(request, answer)
             free_s = answer.t_end_s or time.monotonic()
-            source.done += 1
+            source.end(answer)
 
     async with asyncio.TaskGroup() as users:
         for number in range(source.point.concurrency or 0):
@@ -190,7 +221,7 @@ async def _open_loop(client: Client, source: _Requests, _ramp_interval_s: float)
 
     async def send(request: bytes, answer: Answer) -> None:
         await client.ask(request, answer)
-        source.done += 1
+        source.end(answer)
 
     async with asyncio.TaskGroup() as sends:
         for offset_s in offsets:

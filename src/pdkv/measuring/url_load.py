@@ -1,10 +1,12 @@
 """A load on a server that is already running: the work behind ``pdkv load``."""
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from pdkv.errors import UserError
+from pdkv.errors import StageFailed, UserError
 from pdkv.measuring.client import Target
 from pdkv.measuring.evidence import Answer, Recorder
 from pdkv.measuring.load import LoadPoint, PointRecord, Progress, run_point
@@ -32,8 +34,8 @@ def measure_url(
     """Load a running server at one level and write ``sends.parquet`` and ``events.parquet`` into ``out_dir``.
 
     Without a ``seed`` the prompts are new ones: a server that keeps prefixes must not know them from the last run.
-    Raises :class:`UserError` if URL, ``model`` or ``out_dir`` cannot be used (then nothing is written), or if a warm-up
-    request is not answered with HTTP 200.
+    Raises :class:`UserError` if URL, ``model`` or ``out_dir`` cannot be used (then nothing is written), if a warm-up
+    request is not answered with HTTP 200, or if the server hangs.
     """
     if (concurrency is None) == (rate is None):
         raise UserError("a load needs either a concurrency or a rate", remedy="give one of the two")
@@ -48,7 +50,7 @@ def measure_url(
         point = LoadPoint.closed(0, concurrency or 1, requests)
     else:
         point = LoadPoint.open(0, rate, requests, arrival)
-    with Recorder(out_dir) as recorder:
+    with _hang_told(), Recorder(out_dir) as recorder:
         if warm_requests:
             warmup = LoadPoint(-1, "closed", warm_requests, concurrency=1)
             warm = run_point(target, warmup, prompts, output_tokens, phase="warmup", timeout_s=timeout_s)
@@ -65,6 +67,15 @@ def measure_url(
         )
         recorder.append("load", point.point, target.name, input_tokens, output_tokens, record.answers)
     return record
+
+
+@contextlib.contextmanager
+def _hang_told() -> Iterator[None]:
+    """A server that answers nobody any more is told to the user."""
+    try:
+        yield
+    except StageFailed as failure:
+        raise UserError(failure.reason, remedy="look into the server's own log") from None
 
 
 def _require_sendable(url: str, model: str) -> None:

@@ -274,7 +274,13 @@ def _dtypes(names: list[str], source: YamlSource) -> tuple[KvDtype, ...]:
 
 
 def _limits(section: LimitsSection, ramp_interval_ms: float, warmup_rounds: int) -> Limits:
-    return Limits(section.launch_timeout_s, section.request_timeout_s, ramp_interval_ms / 1e3, warmup_rounds)
+    return Limits(
+        section.launch_timeout_s,
+        section.request_timeout_s,
+        ramp_interval_ms / 1e3,
+        warmup_rounds,
+        section.trial_hours * 3600,
+    )
 
 
 def _baseline(kind: str, asked: str | None, ids: list[str], source: YamlSource) -> str:
