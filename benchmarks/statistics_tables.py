@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from simulated_launches import SHAPES, Setting, draw, interactions, of_launches, ratios_to_first, true_ratio
 
-from pdkv.analysing.objective_races import Entrant, Race, decide_contests, hold_contest, standings
+from pdkv.analysing.contests import Entrant, decide_contests, hold_contest
+from pdkv.analysing.objective_races import Race, standings
 from pdkv.analysing.verdicts import MARGIN, RatioEstimate, decide, holm, more_repeats
 
 REPEATS = (3, 5, 10)

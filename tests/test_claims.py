@@ -12,6 +12,14 @@ from sample_results import Sample, write_sample
 from pdkv import cli
 from pdkv.analysing.claim_file import Claim, ClaimTest, find_strangers, read_claims
 from pdkv.analysing.claims import Finding, judge_claims, verdict_of_all, verdicts_of_claims
+from pdkv.analysing.compared_numbers import (
+    CAPACITY_QUANTITIES,
+    ENERGY_QUANTITIES,
+    QUANTITIES,
+    SERVICE_QUANTITIES,
+)
+from pdkv.analysing.compared_quantities import STATS_OF
+from pdkv.analysing.hardware_units import KV_PER_DEVICE
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.errors import UserError
 from pdkv.reporting.report_blocks import Paragraph, Report, Table
@@ -42,6 +50,10 @@ def judge(test: dict[str, Any], *effects: Effect, cells: Sequence[Cell] = ()) ->
     return judge_claims(StudyResults(known, effects), {"X": claim})
 
 
+CLAIM = """a:
+  says: x
+  tests: [{{mode: every, dtype: fp8, against: {{dtype: 16bit}}, metric: {}, stat: {}, expect: lower}}]
+"""
 FP8 = {"mode": "1p1d", "dtype": "fp8", "against": {"dtype": "16bit"}, "metric": "ttft", "stat": "mean"}
 ABOUT_SAME = {"ratio": "1.0", "ci_low": "0.99", "ci_high": "1.01", "verdict": "equivalent"}
 LOWER = {"ratio": "0.9", "ci_low": "0.85", "ci_high": "0.95", "verdict": "lower"}
@@ -85,6 +97,62 @@ def test_a_size_is_held_against_the_interval(low: str, high: str, verdict: str) 
     decided = "higher" if low else "not decided: two launches"
     (found,) = judge({**FP8, "at_least": 5}, effect(ratio="5", ci_low=low, ci_high=high, verdict=decided))
     assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "verdict"),
+    [
+        ("1.99966", "1.99966", "1.99966", "supported"),  # +100.0%: what is shown decides
+        ("1.9994", "1.9994", "1.9994", "contradicted"),  # +99.9%
+        ("2.0", "1.9994", "2.0006", "cannot tell"),
+    ],
+)
+def test_a_size_is_decided_on_what_is_shown(ratio: str, low: str, high: str, verdict: str) -> None:
+    (found,) = judge({**FP8, "at_least": 2}, effect(ratio=ratio, ci_low=low, ci_high=high))
+    assert found.verdict == verdict
+
+
+def test_a_size_of_more_digits_than_are_usual_is_shown_and_decided_with_them() -> None:
+    (found,) = judge({**FP8, "at_least": 1.00035}, effect(ratio="1.0004", ci_low="1.0003", ci_high="1.0005"))
+    assert found.verdict == "cannot tell"
+    (found,) = judge({**FP8, "at_least": 1.00035}, effect(ratio="1.0004", ci_low="1.000347", ci_high="1.0005"))
+    assert found.verdict == "supported"
+
+
+def test_a_size_is_held_against_the_interval_of_the_whole_family() -> None:
+    """Else it is supported where the same pair, asked only whether it is higher, is open."""
+    widened = effect(ratio="1.12", ci_low="1.06", ci_high="1.19", family_low="0.99", family_high="1.27")
+    (found,) = judge({**FP8, "at_least": 1.02}, widened)
+    assert (found.verdict, found.evidence[0].why) == ("cannot tell", "the claimed ratio lies within the interval")
+
+
+@pytest.mark.parametrize(
+    ("test", "row"),
+    [
+        ({"at_least": 1.05}, {"ratio": "1.2", "ci_low": "1.19", "ci_high": "1.21"}),  # 30% is what twins differ by
+        ({"at_least": 1.3}, {"ratio": "1.2", "ci_low": "1.19", "ci_high": "1.21"}),
+        ({"at_least": 1.5}, {"ratio": "1.6", "ci_low": "1.59", "ci_high": "1.61"}),
+        ({"expect": "higher"}, {"ratio": "0.98", "ci_low": "0.978", "ci_high": "0.982", "verdict": "equivalent"}),
+    ],
+)
+def test_nothing_rests_on_less_than_identical_cells_differ_by(test: dict[str, Any], row: dict[str, str]) -> None:
+    claim = Claim(says="x", tests=(ClaimTest.model_validate({**FP8, **test}),))
+    cells = [cell("1p1d", "bf16"), cell("1p1d", "fp8")]
+    (found,) = judge_claims(StudyResults(cells, [effect(**row, yardstick="0.3")]), {"X": claim}, margin=0.05)
+    why = "no larger than the 30% that cells of the same configuration differ by"
+    assert (found.verdict, found.evidence[0].why) == ("cannot tell", why)
+
+
+def test_the_margin_below_1_is_its_reciprocal() -> None:
+    """0.9802 is below 1/1.02 = 0.98039, as everywhere else, though it is above 1 - 0.02."""
+    row = {"ratio": "0.975", "ci_low": "0.97", "ci_high": "0.9802", "verdict": "lower"}
+    assert judge({**FP8, "expect": "equivalent"}, effect(**row))[0].verdict == "contradicted"
+    assert judge({**FP8, "expect": "equivalent"}, effect(**{**row, "ci_high": "0.9805"}))[0].verdict == "cannot tell"
+
+
+def test_claims_may_name_what_is_compared_and_nothing_else() -> None:
+    compared = (*QUANTITIES, *SERVICE_QUANTITIES, *ENERGY_QUANTITIES, *CAPACITY_QUANTITIES, (KV_PER_DEVICE, "value"))
+    assert {(metric, stat) for metric, stats in STATS_OF.items() for stat in stats} == set(compared)
 
 
 DIRECTION_WITHIN = "the effect has the claimed direction and is within ±5%, which the study calls equivalent"
@@ -216,6 +284,12 @@ def test_a_fault_in_the_file_is_named_with_its_place(tmp_path: Path, text: str, 
         ("a:\n  says: x\n  untested: 3", ":3: a.untested: found 3\n  allowed: a text, or one in each language"),
         ("a:\n  says: {fr: y}\n  untested: z", ":2: a.says.fr: found y\n  allowed: a text, or one in each language"),
         ("a:\n  untested: z", ":1: a.says: is missing\n  allowed: a text"),
+        (
+            CLAIM.format("tpott", "mean"),
+            ":3: a.tests[0].metric: found tpott\n  allowed: ttft, tpot, itl, e2el, ou",
+        ),
+        (CLAIM.format("tpot", "value"), ":3: a.tests[0].stat: found value\n  allowed for tpot: mean, median, p90, p99"),
+        (CLAIM.format("goodput", "mean"), ":3: a.tests[0].stat: found mean\n  allowed for goodput: value"),
         ("a: 3", ":1: a: found 3\n  allowed: a claim"),
         ("a:\n  says: x\n  untested: z\n  test: 1", ":4: a.test: unknown key\n  allowed: says, saw, tests, untested\n"),
         (

@@ -9,7 +9,8 @@ import pytest
 from sample_results import Sample, write_sample
 
 from pdkv.analysing.comparison import comparison_rows
-from pdkv.analysing.objective_races import Entrant, Race, decide_contests, hold_contest, standings
+from pdkv.analysing.contests import Entrant, decide_contests, hold_contest
+from pdkv.analysing.objective_races import Race, standings
 from pdkv.artifacts import read_json
 
 MET_HALF_THE_TIME = [1.01, 0.99, 1.0, 1.02, 0.98]

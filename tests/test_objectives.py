@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 from sample_results import Sample, write_sample
 
+from pdkv.analysing.contests import SAME, Entrant, decide_contests, hold_contest
 from pdkv.analysing.objective_places import Outcome, read_outcomes
 from pdkv.analysing.objective_races import (
     CYCLE,
-    SAME,
-    Entrant,
+    OUTSIDE,
     Race,
     Standing,
-    decide_contests,
-    hold_contest,
     standings,
     winner_of,
 )
@@ -143,6 +141,12 @@ def test_a_cycle_of_three_names_no_best() -> None:
     c = Entrant({"mode": "c", "dtype": "x"}, 1.0, {4: 2.0, 5: 2.0, 6: 2.0, 7: 1.0, 8: 1.0, 9: 1.0})
     found = race(a, b, c)
     assert {(each.place, each.note, each.against) for each in found.values()} == {("cannot tell", CYCLE, None)}
+    alone = Entrant({"mode": "d", "dtype": "x"}, 5.0, {10: 5.0, 11: 5.1, 12: 5.2})
+    found = race(a, b, c, alone)
+    assert {name: (each.place, each.note) for name, each in found.items()} == {
+        **dict.fromkeys("abc", ("cannot tell", CYCLE)),
+        "d": ("cannot tell", OUTSIDE),  # nobody is shown better than it
+    }
 
 
 def test_who_met_nobody_is_not_best_because_the_others_beat_each_other_in_a_cycle() -> None:

@@ -104,8 +104,16 @@ class TestMetricSentences:
         ]
         assert "more than 47 more repeats would be needed" in findings(effect("chunked", **HOPELESS))[0]
         both = findings(effect("chunked", **OPEN), effect("chunked", concurrency="64", **HOPELESS))[0]
-        assert "from 4 to more than 47 more repeats would likely decide" in both
+        assert "about 4 more repeats would likely decide some of it; for the rest more than 47 would be needed" in both
         assert "about 1 more repeat would" in findings(effect("chunked", **{**OPEN, "more_repeats": "1"}))[0]
+
+    def test_what_is_sure_and_no_larger_than_between_identical_cells_is_no_finding(self) -> None:
+        row = {"verdict": "cannot tell", "more_repeats": "", "yardstick": "0.1"}
+        assert findings(effect("chunked", **row)) == [
+            "No difference is told where it is sure and yet no larger than that between cells that ran the same "
+            "configuration: mean TTFT, see the table."
+        ]
+        assert findings(effect("chunked", **{**row, "yardstick": "0.09", **OPEN}))[0].startswith("It cannot be told")
 
     def test_a_difference_below_what_is_shown_gets_more_digits(self) -> None:
         tiny = {"ratio": "0.99967", "ci_low": "0.99964", "ci_high": "0.99970", "verdict": "lower"}

@@ -95,6 +95,7 @@ ANALYSING: Floors = {
         "comparability",
         "csv_table",
         "device_energy",
+        "compared_quantities",
         "duty_cycle",
         "event_stream",
         "figure_names",
@@ -139,6 +140,7 @@ ANALYSING: Floors = {
         "comparison",
         "crossovers",
         "highest_load",
+        "contests",
         "host_load",
         "identical_cells",
         "knees",
@@ -152,6 +154,7 @@ ANALYSING: Floors = {
         "verdict_families",
     ),
     5: (
+        "yardsticks",
         "figure_curves",
         "figure_ecdf",
         "figure_gpu_trace",

@@ -4,8 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from pdkv.analysing.compared_quantities import STATS_OF
 from pdkv.errors import UserError
 from pdkv.study.config_messages import choices
 from pdkv.study.config_promises import SIXTEEN_BIT
@@ -23,7 +33,7 @@ ALLOWED = {
     "dtype": "a KV precision, or 16bit",
     "against": "{mode: …}, {dtype: …} or both",
     "effect": "interaction",
-    "metric": "a metric of results/comparisons.csv, e.g. ttft",
+    "metric": "a metric of results/comparisons.csv",
     "stat": "mean, median, p90, p99, value",
     "expect": "lower, higher, equivalent, different, not lower, not higher",
     "at_least": "a number above 0",
@@ -56,6 +66,21 @@ class ClaimTest(_Strict):
     stat: Literal["mean", "median", "p90", "p99", "value"]
     expect: Expectation | None = None
     at_least: float | None = Field(default=None, gt=0)
+
+    @field_validator("metric")
+    @classmethod
+    def _is_compared(cls, metric: str) -> str:
+        if metric not in STATS_OF:
+            raise ValueError(f"found {metric}\n  allowed: {choices(STATS_OF, metric)}")
+        return metric
+
+    @field_validator("stat")
+    @classmethod
+    def _is_a_statistic_of_the_metric(cls, stat: str, known: ValidationInfo) -> str:
+        allowed = STATS_OF.get(known.data.get("metric", ""), ())
+        if allowed and stat not in allowed:
+            raise ValueError(f"found {stat}\n  allowed for {known.data['metric']}: {', '.join(allowed)}")
+        return stat
 
     @model_validator(mode="after")
     def _expects_one_thing(self) -> "ClaimTest":

@@ -3,18 +3,20 @@
 A verdict rests on that of the comparison, with its interval: a difference without one supports nothing.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pdkv.analysing.claim_file import EVERY, SAME_FORMAT, Claim, ClaimTest
 from pdkv.analysing.study_results import Effect, StudyResults
-from pdkv.analysing.verdicts import MARGIN
+from pdkv.analysing.verdicts import MARGIN, is_no_larger, within_yardstick
 from pdkv.study.config_promises import SIXTEEN_BIT
 
 ClaimVerdict = Literal["supported", "contradicted", "cannot tell", "not measured"]
 Cells = tuple[str, str, str, str]  # mode, dtype, mode and dtype of the other
 SAME = "same resolved configuration"  # as comparisons.csv notes it
+SHOWN_DIGITS = 3  # of a ratio that is told as a change with one decimal: +100.0%
 DECIDED = ("lower", "higher", "equivalent")
 FULFIL = {
     "lower": {"lower"},
@@ -149,34 +151,61 @@ def _verdict(effect: Effect, test: ClaimTest, margin: float) -> tuple[ClaimVerdi
     """The verdict; where it is "cannot tell", why."""
     if effect.interval is None or effect.verdict not in (*DECIDED, "cannot tell"):
         return "cannot tell", effect.row.get("note", "") if effect.verdict == "cannot tell" else effect.verdict
-    if effect.verdict in ("lower", "higher") and SAME in effect.row.get("note", ""):
+    if effect.verdict != "equivalent" and SAME in effect.row.get("note", ""):
         return "cannot tell", "both ran the same configuration, so that a difference between them is noise"
-    low, high = effect.interval
     if test.at_least is not None:
-        if low < test.at_least <= high:
-            return "cannot tell", "the claimed ratio lies within the interval"
-        return ("supported" if low >= test.at_least else "contradicted"), ""
+        return _verdict_on_size(effect, test.at_least)
+    low, high = effect.interval
     if effect.verdict not in DECIDED or test.expect is None:
         return "cannot tell", effect.row.get("note", "")
     if effect.verdict in FULFIL[test.expect]:
         return "supported", ""
     if effect.verdict == "equivalent":
-        return _verdict_within_margin(low, high, test.expect, margin)
+        return _verdict_within_margin(effect, test.expect, margin)
     # A difference that is sure, and may yet be smaller than what matters, does not contradict "about the same".
-    may_be_small = high > 1 - margin and low < 1 + margin
+    may_be_small = high > 1 / (1 + margin) and low < 1 + margin
     if "equivalent" in FULFIL[test.expect] and may_be_small:
         return "cannot tell", f"there is an effect, and it may be within ±{margin * 100:g}%"
     return "contradicted", ""
 
 
-def _verdict_within_margin(low: float, high: float, expected: str, margin: float) -> tuple[ClaimVerdict, str]:
+def decided_interval(effect: Effect, test: ClaimTest | None) -> tuple[float, float] | None:
+    """The interval that decides: of a claimed size that of the whole family, for no verdict corrects it otherwise."""
+    if test is None or test.at_least is None:
+        return effect.interval
+    return effect.family_interval or effect.interval
+
+
+def _verdict_on_size(effect: Effect, claimed: float) -> tuple[ClaimVerdict, str]:
+    """On a claimed ratio. The ends of the interval count as they are shown: 1.9997 is +100.0%, and twice as much."""
+    ends = effect.family_interval or effect.interval
+    ratio = effect.ratio
+    if ends is None or ratio is None or claimed <= 0:
+        return "cannot tell", effect.row.get("note", "")
+    low, high = (round(end, digits_of_size(claimed)) for end in ends)
+    if low < claimed <= high:
+        return "cannot tell", "the claimed ratio lies within the interval"
+    yardstick = round(effect.yardstick or 0.0, SHOWN_DIGITS)
+    if yardstick and (is_no_larger(ratio, yardstick) or is_no_larger(ratio / claimed, yardstick)):
+        return "cannot tell", within_yardstick(yardstick)
+    return ("supported" if low >= claimed else "contradicted"), ""
+
+
+def digits_of_size(claimed: float) -> int:
+    """Decimals of a ratio that is held against a claimed one: as many as are shown."""
+    return max(SHOWN_DIGITS, len(f"{claimed:.9f}".rstrip("0").partition(".")[2]))
+
+
+def _verdict_within_margin(effect: Effect, expected: str, margin: float) -> tuple[ClaimVerdict, str]:
     """Of a difference that was claimed and is equivalent: it may be there and small, which "equivalent" does not deny.
 
-    It supports nothing either: the interval is that of one comparison, and whether equality was rejected in the whole
-    family is not told of what is equivalent.
+    It supports nothing either: whether equality was rejected in the whole family is not told of what is equivalent.
     """
+    low, high = effect.family_interval or effect.interval or (0.0, math.inf)
     if low <= 1 <= high:
         return "cannot tell", f"no effect beyond ±{margin * 100:g}%, and a smaller one cannot be told"
+    if effect.yardstick is not None and effect.is_within_yardstick:
+        return "cannot tell", within_yardstick(effect.yardstick)
     if expected != "different" and (expected == "higher") != (low > 1):
         return "contradicted", ""
     return (

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pdkv.analysing.aggregate import CAPACITIES, capacity_of
+from pdkv.analysing.comparability import differing_facts
+from pdkv.analysing.compared_quantities import LATENCY_STATS
 from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, PER_DEVICE, throughput_per_device
 from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
 from pdkv.analysing.service_levels import GOODPUT, SHARE
@@ -11,7 +13,6 @@ from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.token_energy import ENERGY
 from pdkv.analysing.verdicts import MIN_LAUNCHES, MIN_LAUNCHES_COUNT, MIN_LAUNCHES_P99, RatioEstimate
 
-LATENCY_STATS = ("mean", "median", "p90", "p99")
 QUANTITIES = (
     *((metric, stat) for metric in LATENCIES for stat in LATENCY_STATS),
     *((metric, "value") for metric in (*THROUGHPUTS, PER_DEVICE)),
@@ -24,7 +25,8 @@ _QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 _RAN = ("valid", "suspect")
 _OF_A_DEVICE = {PER_DEVICE: "output_throughput", GOODPUT_PER_DEVICE: GOODPUT}
 
-_COUNTS = (GOODPUT, GOODPUT_PER_DEVICE, SHARE)  # each is in proportion to the number of requests that met the limits
+LIMITED_BY_SLO = (GOODPUT, GOODPUT_PER_DEVICE)
+_COUNTS = (*LIMITED_BY_SLO, SHARE)  # each is in proportion to the number of requests that met the limits
 
 ByRepeat = dict[int, float]
 
@@ -46,12 +48,20 @@ def why_spread_is_unknown(metric: str, estimate: RatioEstimate) -> str | None:
 def quantities_at_a_load(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
     """(metric, stat) of what is compared between cells at a load level.
 
-    Goodput only where it means the same in all of them, energy only where all of them had GPUs.
+    Goodput only where some of them have service levels, energy only where all of them had GPUs.
     """
-    levels = [cell.get("slo") for cell in cells]
-    served = bool(levels[0]) and levels.count(levels[0]) == len(levels)
+    served = any(cell.get("slo") for cell in cells)
     powered = all(any(ENERGY in point["metrics"] for point in cell["points"]) for cell in cells)
     return QUANTITIES + (SERVICE_QUANTITIES if served else ()) + (ENERGY_QUANTITIES if powered else ())
+
+
+def refusal_by_limits(cells: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why the goodput of cells means something else in each: they were counted by other service levels."""
+    first = cells[0].get("slo") or {}
+    for other in (cell.get("slo") or {} for cell in cells[1:]):
+        if first != other:
+            return f"not comparable: {'; '.join(differing_facts(first, other))}"
+    return None
 
 
 def quantities_without_a_load(cells: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
@@ -101,9 +111,9 @@ class PointNumbers:
 
     def _number(self, metrics: Mapping[str, Mapping[str, Any]], metric: str, stat: str) -> float | None:
         if metric in _OF_A_DEVICE:
-            return throughput_per_device(self._cell, metrics[_OF_A_DEVICE[metric]][stat])
-        # A launch that left no trace has no entry for energy.
-        value: float | None = (metrics.get(metric) or {}).get(stat) if metric == ENERGY else metrics[metric][stat]
+            return throughput_per_device(self._cell, (metrics.get(_OF_A_DEVICE[metric]) or {}).get(stat))
+        # A launch that left no trace has no entry for energy, a cell without service levels none for goodput.
+        value: float | None = (metrics.get(metric) or {}).get(stat)
         return None if value is None else value * (1e3 if metric in LATENCIES else 1.0)
 
 

@@ -5,12 +5,14 @@ and with the same prompts; their geometric mean is the ratio of a row. It needs 
 surroundings, an interval and a verdict at least three launches of each.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pdkv.analysing.cell_pairs import Pair, Side, pair_cells, refusal_of, same_configuration
 from pdkv.analysing.compared_numbers import (
+    LIMITED_BY_SLO,
     ByRepeat,
     CapacityNumbers,
     Numbers,
@@ -18,18 +20,20 @@ from pdkv.analysing.compared_numbers import (
     launches_wanted,
     quantities_at_a_load,
     quantities_without_a_load,
+    refusal_by_limits,
     why_spread_is_unknown,
 )
 from pdkv.analysing.csv_table import tidy, to_csv
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.verdict_families import Comparison, Row, decide_families
 from pdkv.analysing.verdicts import MARGIN, MIN_LAUNCHES, estimate_ratio, geometric_mean
+from pdkv.analysing.yardsticks import Yardsticks
 from pdkv.artifacts import read_json, write_csv
 
 COLUMNS = (
     "workload", "concurrency", "metric", "stat", "factor", "level_a", "level_b", "held", "ratio", "ci_low", "ci_high",
     "launches", "verdict", "mode", "dtype", "base_mode", "base_dtype", "value", "base_value", "base_launches",
-    "more_repeats", "note",
+    "more_repeats", "family_low", "family_high", "yardstick", "note",
 )  # fmt: skip
 
 _FEW = {1: "one launch", 2: "two launches"}
@@ -62,15 +66,32 @@ def _rows_of_workload(cells: Sequence[Mapping[str, Any]], mode: str, dtype: str,
     points = {(id(cell), point["point"]): PointNumbers(cell, point) for cell in cells for point in cell["points"]}
     capacities: NumbersOf = {id(cell): CapacityNumbers(cell) for cell in cells}
     comparisons: list[Comparison] = []
+    yardsticks = Yardsticks(cells)
     for pair in pair_cells(cells, mode, dtype):
         refusal = refusal_of(pair)
         for index, planned in enumerate(pair.side.cell["config"]["workload"]["points"]):
             level = {cell: numbers for (cell, point), numbers in points.items() if point == index}
             why = refusal or _why_not_measured(pair, index)
-            comparisons += _compare_at(load_label(planned), pair, quantities_at_a_load(pair.cells), level, why)
-        comparisons += _compare_at("", pair, quantities_without_a_load(pair.cells), capacities, refusal)
+            found = _compare_at(load_label(planned), pair, quantities_at_a_load(pair.cells), level, why)
+            comparisons += _measure_by(yardsticks, found, level)
+        found = _compare_at("", pair, quantities_without_a_load(pair.cells), capacities, refusal)
+        comparisons += _measure_by(yardsticks, found, capacities)
     decide_families(comparisons, margin)
     return (comparison.finished() for comparison in comparisons)
+
+
+def _measure_by(yardsticks: Yardsticks, comparisons: Iterable[Comparison], numbers: NumbersOf) -> Iterator[Comparison]:
+    """Each with what identical cells differ by in its number, where it has a ratio."""
+    for comparison in comparisons:
+        row = comparison.row
+        if row["ratio"] is not None:
+            comparison.yardstick = yardsticks.of(partial(_value_of, numbers, row["metric"], row["stat"]))
+            row["yardstick"] = None if comparison.yardstick is None else tidy(comparison.yardstick)
+        yield comparison
+
+
+def _value_of(numbers: NumbersOf, metric: str, stat: str, cell: Mapping[str, Any]) -> float | None:
+    return numbers[id(cell)].value(metric, stat) if id(cell) in numbers else None
 
 
 def _compare_at(
@@ -80,9 +101,10 @@ def _compare_at(
     for metric, stat in quantities:
         row = _row(load, pair, metric, stat)
         row["value"], row["base_value"] = (_value(side, numbers, metric, stat) for side in (pair.side, pair.base))
-        comparison = Comparison(row)
-        if refusal:
-            comparison.notes.append(refusal)
+        comparison = Comparison(row, same=same_configuration(pair))
+        why = refusal or (refusal_by_limits(pair.cells) if metric in LIMITED_BY_SLO else None)
+        if why:
+            comparison.notes.append(why)
         else:
             _set_ratio(comparison, pair, numbers)
             comparison.notes += _remarks(pair)
@@ -109,7 +131,7 @@ def _why_not_measured(pair: Pair, index: int) -> str | None:
 
 def _value(side: Side, numbers: NumbersOf, metric: str, stat: str) -> float | None:
     """A cell's number or, in an interaction, the quotient of two."""
-    found = [numbers[id(cell)].value(metric, stat) if id(cell) in numbers else None for cell in side.cells]
+    found = [_value_of(numbers, metric, stat, cell) for cell in side.cells]
     quotient = _quotient(found)
     return None if quotient is None else tidy(quotient)
 

@@ -1,6 +1,6 @@
 """Cells whose servers resolved to the same thing: what differs between them is noise, and a yardstick for the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from pdkv.analysing.cell_pairs import Pair, Side, refusal_of
@@ -51,12 +51,16 @@ def refusal_of_twins(one: Cell, other: Cell) -> str | None:
 
 def noise(groups: Sequence[Sequence[Cell]], index: int, metric: str, stat: str) -> float | None:
     """The largest relative difference between identical cells at one load level; None where there are none."""
+    return largest_difference(groups, lambda cell: cell.value(index, metric, stat))
+
+
+def largest_difference(groups: Sequence[Sequence[Cell]], value_of: Callable[[Cell], float | None]) -> float | None:
+    """The largest relative difference within a group, in a number of which a cell may have none; None without any."""
     differences = []
     for group in groups:
-        for one, other in combinations(group, 2):
-            low, high = sorted((one.value(index, metric, stat) or 0.0, other.value(index, metric, stat) or 0.0))
-            if low > 0:
-                differences.append(high / low - 1)
+        values = [value for cell in group if (value := value_of(cell) or 0.0) > 0]
+        if len(values) > 1:
+            differences.append(max(values) / min(values) - 1)
     return max(differences, default=None)
 
 

@@ -4,20 +4,23 @@ One row for each workload, objective, load level and cell. Verdicts of an object
 load levels and pairs of cells of a workload. See docs/statistics.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from pdkv.analysing.cell_pairs import Pair, Side, reason_of, refusal_of, same_configuration
 from pdkv.analysing.comparability import differing_facts
+from pdkv.analysing.contests import Entrant, decide_contests, hold_contest
 from pdkv.analysing.csv_table import tidy, to_csv
 from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, hardware_units
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_numbers import GOALS, CellContent, Goal, numbers_of, unit_of
-from pdkv.analysing.objective_races import Entrant, Race, as_row, decide_contests, hold_contest, standings
+from pdkv.analysing.objective_races import Race, as_row, standings
 from pdkv.analysing.verdicts import MARGIN, geometric_mean
+from pdkv.analysing.yardsticks import Yardsticks
 from pdkv.artifacts import read_json, write_csv
 
 COLUMNS = (
@@ -35,6 +38,7 @@ class _Field:
     goal: Goal
     index: int | None
     load: str
+    yardstick: float | None = None
     races: list[Race] = field(default_factory=list)
     alone: list[tuple[Entrant, str]] = field(default_factory=list)
     out: list[tuple[CellContent, str, float | None]] = field(default_factory=list)
@@ -51,24 +55,32 @@ def objective_rows(cells: Sequence[CellContent], margin: float = MARGIN) -> list
     rows: list[Row] = []
     for workload in dict.fromkeys(cell["workload"] for cell in cells):
         inside = [cell for cell in cells if cell["workload"] == workload]
+        yardsticks = Yardsticks(inside)
         for objective in dict.fromkeys(goal.objective for goal in GOALS):
-            fields = [found for goal in GOALS if goal.objective == objective for found in _fields(goal, inside)]
+            goals = [goal for goal in GOALS if goal.objective == objective]
+            fields = [found for goal in goals for found in _fields(goal, inside, yardsticks)]
             decide_contests([each for found in fields for race in found.races for each in race.contests], margin)
             rows += [row for found in fields for row in _rows(found, inside)]
     return rows
 
 
-def _fields(goal: Goal, cells: Sequence[CellContent]) -> Iterator[_Field]:
+def _fields(goal: Goal, cells: Sequence[CellContent], yardsticks: Yardsticks) -> Iterator[_Field]:
     """At each load level where any cell has a value."""
     points = cells[0]["config"]["workload"]["points"]
     levels = [(index, load_label(point)) for index, point in enumerate(points)] if goal.at_load else [(None, "")]
     for index, load in levels:
         found = _Field(goal, index, load)
         entrants = [entrant for cell in cells if (entrant := _entrant(found, cell)) is not None]
+        values = {id(entrant.cell): entrant.value for entrant in entrants}
+        found.yardstick = yardsticks.of(partial(_value_of, values))
         if entrants or any(value is not None for _, _, value in found.out):
             for group in _on_equal_hardware(goal, entrants):
                 _line_up(found, group)
             yield found
+
+
+def _value_of(values: Mapping[int, float], cell: CellContent) -> float | None:
+    return values.get(id(cell))
 
 
 def _entrant(found: _Field, cell: CellContent) -> Entrant | None:
@@ -126,7 +138,7 @@ def _line_up(found: _Field, group: Sequence[Entrant]) -> None:
             fitting.append(entrant)
     for members in classes:
         if len(members) > 1:
-            found.races.append(_race(found.goal, members))
+            found.races.append(_race(found, members))
         else:
             found.alone.append((members[0], _why_alone(found.goal, members[0], group)))
 
@@ -136,12 +148,14 @@ def _no_gpus(entrant: Entrant) -> bool:
     return units is not None and units[1] != "GPU"
 
 
-def _race(goal: Goal, members: Sequence[Entrant]) -> Race:
+def _race(found: _Field, members: Sequence[Entrant]) -> Race:
+    goal = found.goal
     members = _over_common_repeats(members)
-    pairs = combinations(members, 2)
-    contests = [
-        hold_contest(*pair, goal.stat, same=same_configuration(_pair(*pair)), metric=goal.metric) for pair in pairs
-    ]
+    contests = []
+    for pair in combinations(members, 2):
+        contest = hold_contest(*pair, goal.stat, same=same_configuration(_pair(*pair)), metric=goal.metric)
+        contest.yardstick = found.yardstick
+        contests.append(contest)
     return Race(members, goal.higher, contests)
 
 

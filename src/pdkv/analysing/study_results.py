@@ -8,6 +8,7 @@ from typing import Any
 
 from pdkv.analysing.hardware_units import hardware_units
 from pdkv.analysing.load_level import load_label
+from pdkv.analysing.verdicts import is_no_larger
 from pdkv.artifacts import read_csv, read_json
 from pdkv.errors import UserError
 
@@ -146,6 +147,22 @@ class Effect:
         """Confidence interval of the ratio."""
         low, high = _number(self.row.get("ci_low")), _number(self.row.get("ci_high"))
         return None if low is None or high is None else (low, high)
+
+    @property
+    def family_interval(self) -> tuple[float, float] | None:
+        """The interval, widened so that those of all comparisons of its family hold together."""
+        low, high = _number(self.row.get("family_low")), _number(self.row.get("family_high"))
+        return None if low is None or high is None else (low, high)
+
+    @property
+    def yardstick(self) -> float | None:
+        """What cells that ran the same configuration differ by in this number, 0.1 for 10%."""
+        return _number(self.row.get("yardstick"))
+
+    @property
+    def is_within_yardstick(self) -> bool:
+        """Whether its difference is no larger than that between cells that ran the same configuration."""
+        return self.ratio is not None and is_no_larger(self.ratio, self.yardstick)
 
     @property
     def verdict(self) -> str:

@@ -84,6 +84,23 @@ def decide(estimate: RatioEstimate, *, rejected: bool, margin: float = MARGIN) -
     return "lower" if estimate.ratio < 1 else "higher"
 
 
+def widen(estimate: RatioEstimate, comparisons: int) -> tuple[float, float]:
+    """The interval as wide as it must be for so many comparisons to hold theirs together (Bonferroni)."""
+    quantile = float(scipy.special.stdtrit(estimate.blocks - 1, 1 - (1 - LEVEL) / 2 / comparisons))
+    half = quantile * estimate.standard_error
+    return estimate.ratio * math.exp(-half), estimate.ratio * math.exp(half)
+
+
+def is_no_larger(ratio: float, yardstick: float | None) -> bool:
+    """Whether a ratio is as near to 1 as cells that ran the same come; ``yardstick`` is what they differ by."""
+    return yardstick is not None and max(ratio, 1 / ratio) - 1 <= yardstick * (1 + _TOLERANCE)
+
+
+def within_yardstick(yardstick: float) -> str:
+    """Why there is no verdict, for the note of a row."""
+    return f"no larger than the {100 * yardstick:.3g}% that cells of the same configuration differ by"
+
+
 def more_repeats(estimate: RatioEstimate, margin: float = MARGIN, undecided: int = 1) -> int | None:
     """How many repeats more would decide with a chance of 80%; ``None`` if more than 50 in all would be needed.
 

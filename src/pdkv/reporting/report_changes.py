@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from pdkv.analysing.contests import SAME
 from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.study_results import Cell, Effect
+from pdkv.analysing.verdicts import is_no_larger
 from pdkv.reporting.report_blocks import Value
 from pdkv.reporting.report_phrases import change_digits, format_change, is_suspect, verdict
 from pdkv.reporting.wording import Wording
@@ -29,7 +31,7 @@ def change_value(
     weak = stat == "p99" and any(
         not supports_quantile(0.99, cell.metric(index, metric).get("n") or 0) for cell in involved
     )
-    small = yardstick is not None and max(effect.ratio, 1 / effect.ratio) - 1 <= yardstick * (1 + 1e-9)
+    small = is_no_larger(effect.ratio, yardstick) or SAME in (effect.row.get("note") or "")
     under, digits = "", change_digits(effect)
     if effect.interval:
         low, high = (format_change(end, digits) for end in effect.interval)

@@ -3,12 +3,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pdkv.analysing.claim_file import Claim, in_language
-from pdkv.analysing.claims import Evidence, Finding, verdicts_of_claims
+from pdkv.analysing.claim_file import Claim, ClaimTest, in_language
+from pdkv.analysing.claims import Evidence, Finding, decided_interval, digits_of_size, verdicts_of_claims
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_phrases import counted, format_change, headline, is_suspect, level_of_label, listed
+from pdkv.reporting.report_phrases import (
+    change_digits,
+    counted,
+    format_change,
+    headline,
+    is_suspect,
+    level_of_label,
+    listed,
+)
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
@@ -72,7 +80,8 @@ def _test_table(results: StudyResults, claims: Mapping[str, Claim], findings: Se
         left(say("claims.measured"), wide=True),
         left(say("claims.verdict"), wide=True),
     )
-    notes = (say("claims.note"), *_doubt(rows, say))
+    sized = any(finding.test and finding.test.at_least is not None for finding in findings)
+    notes = (say("claims.note"), *([say("claims.size_note")] if sized else []), *_doubt(rows, say))
     return Table(say("claims.caption"), columns, tuple(rows), notes, ruled_by(each.claim for each in findings))
 
 
@@ -201,7 +210,7 @@ def _measured(results: StudyResults, finding: Finding, claim: Claim, say: Wordin
     if not finding.evidence:
         return DASH, say("claims.no_pair")
     level = level_of_label(finding.workload, finding.concurrency or "", results, say) or DASH
-    seen = [_seen(each, _is_doubtful(results, finding, each), say) for each in finding.evidence]
+    seen = [_seen(each, finding.test, _is_doubtful(results, finding, each), say) for each in finding.evidence]
     return level, say("list.semicolon").join(dict.fromkeys(seen))
 
 
@@ -217,13 +226,15 @@ def _is_doubtful(results: StudyResults, finding: Finding, evidence: Evidence) ->
     return any(is_suspect(cell, index) for cell in cells for index in indexes)
 
 
-def _seen(evidence: Evidence, doubtful: bool, say: Wording) -> str:
-    """``1p1d +2.3% [+1.0%, +3.6%]``, with a mark where a cell is suspect."""
+def _seen(evidence: Evidence, test: ClaimTest, doubtful: bool, say: Wording) -> str:
+    """``1p1d +2.3% [+1.0%, +3.6%]`` with the interval that decides, and a mark where a cell is suspect."""
     effect = evidence.effect
     if effect is None or effect.ratio is None:
         return retell(evidence.why, say)
-    text = f"{evidence.cells[0]} {format_change(effect.ratio)}{SUSPECT if doubtful else ''}"
-    if effect.interval is None:
+    digits = change_digits(effect) if test.at_least is None else digits_of_size(test.at_least) - 2
+    text = f"{evidence.cells[0]} {format_change(effect.ratio, digits)}{SUSPECT if doubtful else ''}"
+    interval = decided_interval(effect, test)
+    if interval is None:
         return text
-    low, high = (format_change(end) for end in effect.interval)
+    low, high = (format_change(end, digits) for end in interval)
     return f"{text} {say('effects.interval', low=low, high=high)}"

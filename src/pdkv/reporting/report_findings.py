@@ -10,13 +10,20 @@ from typing import Literal
 
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.analysing.verdicts import MIN_LAUNCHES_P99
-from pdkv.reporting.report_phrases import change_digits, format_change, is_suspect, listed, number_phrase, short_level
+from pdkv.reporting.report_phrases import (
+    MOST_NAMED,
+    change_digits,
+    format_change,
+    is_suspect,
+    listed,
+    number_phrase,
+    short_level,
+)
 from pdkv.reporting.wording import Wording
 
-Kind = Literal["lower", "higher", "equivalent", "open", "too few launches", "weak", "observed", "none"]
+Kind = Literal["lower", "higher", "equivalent", "noise", "open", "too few launches", "weak", "observed", "none"]
 Number = tuple[str, str]  # metric and statistic
 DECIDED: tuple[Kind, ...] = ("lower", "higher", "equivalent")
-MOST_NAMED = 6  # more names of one verdict are told by their number and range
 _PERCENTILES = ("median", "p90", "p99")
 SAME = "same resolved configuration"  # as comparisons.csv notes it
 
@@ -49,6 +56,8 @@ class Told:
             return "too few launches"
         if self.effect.interval is None and self.number[1] in _PERCENTILES:
             return "weak"
+        if verdict == "cannot tell" and not self.effect.row.get("more_repeats") and self.effect.is_within_yardstick:
+            return "noise"
         return next((kind for kind in DECIDED if kind == verdict), "open")
 
 
@@ -95,6 +104,12 @@ def tell_open(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], sa
     return say("findings.open", cells=_plain(found, name_of, say), advice=advice)
 
 
+def tell_noise(told: Sequence[Told], say: Wording) -> list[str]:
+    """The numbers in which a difference is sure, and yet no larger than that between cells that ran the same."""
+    found = [each for each in told if each.kind == "noise"]
+    return [say("findings.within_yardstick", numbers=_numbers(found, say))] if found else []
+
+
 def tell_without_interval(told: Sequence[Told], say: Wording) -> list[str]:
     """The percentiles that have no verdict: for want of launches, or of values in a launch."""
     sentences = []
@@ -112,12 +127,17 @@ def tell_more(wanted: Iterable[str], say: Wording) -> str:
     texts = sorted({text for text in wanted if text}, key=repeats_wanted)
     if not texts:
         return say("findings.advice.unknown")
-    low, high = (_repeats(text, say) for text in (texts[0], texts[-1]))
-    if texts[0].startswith(">"):
-        return say("findings.advice.beyond", count=texts[0].lstrip(">"))
+    near = [text for text in texts if not text.startswith(">")]
+    if not near:
+        return say("findings.advice.beyond", count=texts[-1].lstrip(">"))
+    low, high = near[0], near[-1]
     if low == high:
-        return say("findings.advice.one" if low == "1" else "findings.advice.some", count=low)
-    return say("findings.advice.range", low=low, high=high)
+        advice = say("findings.advice.one" if low == "1" else "findings.advice.some", count=low)
+    else:
+        advice = say("findings.advice.range", low=low, high=high)
+    if near == texts:
+        return advice
+    return say("findings.advice.partly", advice=advice, count=texts[-1].lstrip(">"))
 
 
 def repeats_wanted(text: str) -> tuple[bool, int]:
@@ -139,10 +159,6 @@ def tell_range(ratios: Sequence[float], say: Wording, digits: int = 1) -> str:
     """``−12.3%``; of several ``−14.0% to −10.2%``."""
     first, last = (format_change(end, digits) for end in (min(ratios), max(ratios)))
     return first if first == last else say("findings.range", first=first, last=last)
-
-
-def _repeats(text: str, say: Wording) -> str:
-    return say("findings.more_than", count=text[1:]) if text.startswith(">") else text
 
 
 def _grouped(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:

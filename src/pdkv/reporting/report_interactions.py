@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pdkv.analysing.identical_cells import noise, yardstick_groups
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_changes import change_value, notes_of
@@ -57,6 +58,7 @@ def _rows(results: StudyResults, say: Wording) -> list[tuple[str, tuple[Value, .
     """(level, row) per load level and cell that has an interaction."""
     rows = []
     for workload in results.workloads:
+        groups = yardstick_groups(results.cells_of(workload))
         for index, point in enumerate(results.points_of(workload)):
             level = short_level(workload, point, results, say)
             for cell in results.cells_of(workload):
@@ -65,7 +67,10 @@ def _rows(results: StudyResults, say: Wording) -> list[tuple[str, tuple[Value, .
                 if known:
                     base = results.base_of(known[0])
                     behind = _cells_behind(results, cell, base)
-                    values = [change_value(effects[each], None, behind, index, each, say) for each in HEADLINES]
+                    values = [
+                        change_value(effects[each], noise(groups, index, *each), behind, index, each, say)
+                        for each in HEADLINES
+                    ]
                     step = say("effects.step", base=base.dtype, dtype=cell.dtype)
                     rows.append((level, row(level, cell.mode, base.mode, step, *values)))
     return rows

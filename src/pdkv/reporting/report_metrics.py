@@ -13,12 +13,13 @@ from pdkv.reporting.report_findings import (
     comparisons,
     named,
     tell_decided,
+    tell_noise,
     tell_open,
     tell_without_interval,
 )
 from pdkv.reporting.report_levels import LATENCY_STATS, LevelRows
 from pdkv.reporting.report_observations import observe
-from pdkv.reporting.report_phrases import listed, load_level, number_phrase
+from pdkv.reporting.report_phrases import listed, listed_few, load_level, number_phrase
 from pdkv.reporting.report_refusals import refusals
 from pdkv.reporting.wording import Wording
 
@@ -75,6 +76,7 @@ def tell_findings(
     return [
         *sentences,
         *([say("findings.stays_open", parts=still_open)] if still_open else []),
+        *tell_noise(told, say),
         *tell_without_interval(told, say),
         *([say("findings.observed_only", cells=_names(few, say))] if few else []),
     ]
@@ -149,4 +151,4 @@ def _number_and_name(members: Sequence[Told], say: Wording) -> str:
 
 
 def _names(told: Sequence[Told], say: Wording) -> str:
-    return listed(dict.fromkeys(named(each.cell, [each.index], say) for each in told), say)
+    return listed_few(dict.fromkeys(named(each.cell, [each.index], say) for each in told), say)

@@ -15,7 +15,7 @@ from pdkv.reporting.report_outcomes import (
     objective_name,
     split_from,
 )
-from pdkv.reporting.report_phrases import counted, listed
+from pdkv.reporting.report_phrases import counted, listed, listed_few
 from pdkv.reporting.report_service import percent
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -110,7 +110,7 @@ def tell_apart(results: StudyResults, outcomes: Sequence[Outcome], say: Wording)
         goals = listed([_goal_at(results, outcomes, members, objective, say) for objective in objectives], say)
         cells.setdefault((goals, reason), []).append(name)
     return tuple(
-        say("recommend.not_compared", cell=listed(names, say), goals=goals, reason=reason)
+        say("recommend.not_compared", cell=listed_few(names, say), goals=goals, reason=reason)
         for (goals, reason), names in cells.items()
     )
 

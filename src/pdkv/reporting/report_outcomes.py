@@ -7,8 +7,14 @@ from pdkv.analysing.objective_numbers import goal_of
 from pdkv.analysing.objective_places import Outcome, PlacedCell
 from pdkv.analysing.service_levels import SHARE
 from pdkv.analysing.study_results import StudyResults
-from pdkv.reporting.report_findings import MOST_NAMED
-from pdkv.reporting.report_phrases import format_change, hardware_of, level_of_label, listed, number_phrase
+from pdkv.reporting.report_phrases import (
+    MOST_NAMED,
+    format_change,
+    hardware_of,
+    level_of_label,
+    listed_few,
+    number_phrase,
+)
 from pdkv.reporting.wording import Wording
 from pdkv.units import format_quantity
 
@@ -52,10 +58,10 @@ def said_cell(cell: PlacedCell, say: Wording) -> str:
 
 
 def said_cells(outcome: Outcome, cells: Sequence[PlacedCell], say: Wording) -> str:
-    """Names in a sentence; where they are many and all of the race, how many."""
+    """Names in a sentence; where they are many, the first few and how many others, or that all of the race are."""
     if len(cells) == len(outcome.cells) > MOST_NAMED:
         return say("recommend.all", count=len(cells))
-    return listed([said_cell(cell, say) for cell in cells], say)
+    return listed_few([said_cell(cell, say) for cell in cells], say)
 
 
 def marked_cells(cells: Iterable[PlacedCell], say: Wording) -> str:

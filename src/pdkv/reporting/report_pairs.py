@@ -11,10 +11,11 @@ from pdkv.reporting.report_findings import (
     comparisons,
     named,
     tell_more,
+    tell_noise,
     tell_range,
     tell_without_interval,
 )
-from pdkv.reporting.report_phrases import hardware_pair, levels_phrase, listed, number_phrase
+from pdkv.reporting.report_phrases import hardware_pair, levels_phrase, listed, listed_few, number_phrase
 from pdkv.reporting.wording import Wording
 
 
@@ -59,9 +60,8 @@ def group_decided(results: StudyResults, told: Sequence[Told], say: Wording) -> 
     alike: dict[frozenset[tuple[Number, str]], list[str]] = {}
     for level, members in by_level.items():
         alike.setdefault(frozenset((each.number, each.kind) for each in members), []).append(level)
-    workload = told[0].cell.workload
     return [
-        (levels_phrase(workload, levels, results, say), [each for level in levels for each in by_level[level]])
+        (levels_phrase(levels, results, say), [each for level in levels for each in by_level[level]])
         for levels in alike.values()
     ]
 
@@ -86,11 +86,11 @@ def tell_undecided(told: Sequence[Told], say: Wording) -> list[str]:
     still_open = [each.effect.row.get("more_repeats") or "" for each in told if each.kind == "open"]
     few = [each for each in told if each.kind == "observed"]
     sentences = [say("findings.pairs_open", advice=tell_more(still_open, say))] if still_open else []
-    sentences += tell_without_interval(told, say)
+    sentences += [*tell_noise(told, say), *tell_without_interval(told, say)]
     if few and len(few) == len(told):
         sentences.append(say("findings.all_observed"))
     elif few:
-        names = listed(dict.fromkeys(named(each.cell, [each.index], say) for each in few), say)
+        names = listed_few(dict.fromkeys(named(each.cell, [each.index], say) for each in few), say)
         sentences.append(say("findings.observed_only", cells=names))
     return sentences
 

@@ -8,6 +8,8 @@ from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
 
+MOST_NAMED = 6  # more names of one verdict are told by their number and range
+_NAMED_OF_MANY = 3
 _MOST_DIGITS = 8
 
 # The numbers that an effect is shown in: few enough for one row, each with its own column.
@@ -38,11 +40,11 @@ def load_level(point: dict[str, Any], say: Wording) -> str:
 
 
 def short_level(workload: str, point: dict[str, Any], results: StudyResults, say: Wording) -> str:
-    """``c = 2`` or ``2/s``, with the workload in front where a study has several."""
+    """``c = 2`` or ``2/s``; ``c = 2 in short`` where a study has several workloads. It holds no comma: it is listed."""
     level = (
         say("load.closed_short", concurrency=load_label(point)) if point["arrival"] == "closed" else load_label(point)
     )
-    return level if len(results.workloads) == 1 else f"{workload}, {level}"
+    return level if len(results.workloads) == 1 else say("load.of_workload", level=level, workload=workload)
 
 
 def level_of_label(workload: str, label: str, results: StudyResults, say: Wording) -> str:
@@ -51,11 +53,11 @@ def level_of_label(workload: str, label: str, results: StudyResults, say: Wordin
     return next((short_level(workload, point, results, say) for point in points), "")
 
 
-def levels_phrase(workload: str, levels: Iterable[str], results: StudyResults, say: Wording) -> str:
-    """``c = 2 and c = 64``; ``every load`` where these are all of the only workload."""
+def levels_phrase(levels: Iterable[str], results: StudyResults, say: Wording) -> str:
+    """``c = 2 and c = 64``; ``every load`` where these are all of the study."""
     names = list(dict.fromkeys(levels))
-    every = len(results.workloads) == 1 and len(names) == len(results.points_of(workload)) > 1
-    return say("load.every") if every else listed(names, say)
+    every = {short_level(each, point, results, say) for each in results.workloads for point in results.points_of(each)}
+    return say("load.every") if len(every) > 1 and set(names) == every else listed(names, say)
 
 
 def cell_label(cell: Cell, results: StudyResults) -> str:
@@ -140,6 +142,15 @@ def listed(names: Iterable[str], say: Wording) -> str:
     if len(items) < 2:
         return "".join(items)
     return say("list.last", others=say("list.comma").join(items[:-1]), last=items[-1])
+
+
+def listed_few(names: Iterable[str], say: Wording) -> str:
+    """:func:`listed`; of many the first few and how many others: a sentence of fifty names is read by nobody."""
+    items = list(names)
+    if len(items) <= MOST_NAMED:
+        return listed(items, say)
+    some = say("list.comma").join(items[:_NAMED_OF_MANY])
+    return say("list.few", some=some, count=len(items) - _NAMED_OF_MANY)
 
 
 def counted(number: int, key: str, say: Wording) -> str:

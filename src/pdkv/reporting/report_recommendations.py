@@ -23,7 +23,7 @@ from pdkv.reporting.report_outcomes import (
     said_cell,
     said_cells,
 )
-from pdkv.reporting.report_phrases import counted, levels_phrase, listed
+from pdkv.reporting.report_phrases import counted, levels_phrase, listed_few
 from pdkv.reporting.wording import Wording
 
 
@@ -126,7 +126,7 @@ def _among(outcomes: Sequence[Outcome], race: Outcome, clause: str, say: Wording
         return clause
     told = {"clause": clause, "count": len(race.cells), "left_out": counted(len(left_out), "recommend.left_out", say)}
     if any(cell.row["race"] for cell in left_out):
-        cells = listed([said_cell(cell, say) for cell in race.cells], say)
+        cells = listed_few([said_cell(cell, say) for cell in race.cells], say)
         return say("recommend.among_cells", cells=cells, **told)
     return say("recommend.among", **told)
 
@@ -143,7 +143,7 @@ def _told(
     """``with 2 GPUs at c = 2 and c = 64, 2x/fp8 is best``."""
     clause = _among(outcomes, alike[0], _clause(results, alike, margin, say, lead=lead), say)
     named = [text for each in alike if (text := level_name(results, each, say))]
-    levels = levels_phrase(alike[0].workload, named, results, say)
+    levels = levels_phrase(named, results, say)
     device = amount(alike[0], say)
     key = "recommend." + "_".join(["at", *(["load"] if levels else []), *(["hardware"] if device else [])])
     return say(key, clause=clause, levels=levels, hardware=device) if levels or device else clause

@@ -11,7 +11,7 @@ from pdkv.analysing.objective_places import Outcome
 from pdkv.analysing.study_results import THROUGHPUT, StudyResults
 from pdkv.reporting.report_findings import named
 from pdkv.reporting.report_observations import observe
-from pdkv.reporting.report_phrases import counted, hardware, hardware_of, listed, number_phrase
+from pdkv.reporting.report_phrases import counted, hardware, hardware_of, listed, listed_few, number_phrase
 from pdkv.reporting.report_recommendations import has_verdicts, say_what_is_recommended
 from pdkv.reporting.report_refusals import say_most_are_refused
 from pdkv.reporting.wording import Wording
@@ -27,7 +27,7 @@ def say_what_is_known(
     """The strongest statements that the results support, plainest first."""
     compared = say(
         "summary.compared",
-        modes=listed(results.modes, say),
+        modes=listed_few(results.modes, say),
         dtypes=listed(results.dtypes, say),
         workloads=counted(len(results.workloads), "summary.workloads", say),
     )
@@ -73,7 +73,7 @@ def _same_modes(results: StudyResults, say: Wording) -> str | None:
     if not sets:
         return None
     sentence = say("list.semicolon").join(
-        listed(modes, say) for modes in sorted(sets, key=lambda names: results.modes.index(names[0]))
+        listed_few(modes, say) for modes in sorted(sets, key=lambda names: results.modes.index(names[0]))
     )
     chunked = all(_differ_in_asked_chunking(results, modes) for modes in sets)
     return say("summary.same_modes_chunked" if chunked else "summary.same_modes", modes=sentence)
@@ -106,7 +106,7 @@ def _yardsticks(results: StudyResults, say: Wording) -> list[str]:
                 parts.append(f"{number_phrase(metric, stat, say)} {change}")
         if parts:
             names = say("list.semicolon").join(
-                listed([named(cell, levels, say) for cell in group], say) for group in groups
+                listed_few([named(cell, levels, say) for cell in group], say) for group in groups
             )
             sentences.append(
                 say("summary.yardstick", groups=names, parts=say("list.comma").join(parts), workload=workload)
@@ -125,7 +125,7 @@ def _unequal_hardware(results: StudyResults, say: Wording) -> list[str]:
         known = [text for text in texts if text != DASH]
         return [say("summary.equal_hardware", hardware=known[0])] if known and len(known) == len(texts) else []
     parts = [
-        say("word.colon", name=listed(modes, say), value=hardware_of(amount, say))
+        say("word.colon", name=listed_few(modes, say), value=hardware_of(amount, say))
         for amount, modes in sorted(used.items())
     ]
     return [say("summary.unequal_hardware", parts=say("list.semicolon").join(parts))]

@@ -1,0 +1,109 @@
+"""Two cells against each other in one number of an objective, and the verdicts of all that belong together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pdkv.analysing.compared_numbers import ByRepeat, launches_wanted, why_spread_is_unknown
+from pdkv.analysing.objective_numbers import CellContent
+from pdkv.analysing.verdicts import (
+    MARGIN,
+    MAX_REPEATS,
+    RatioEstimate,
+    decide,
+    estimate_ratio,
+    geometric_mean,
+    holm,
+    is_no_larger,
+    more_repeats,
+    within_yardstick,
+)
+
+SAME = "same resolved configuration"
+
+
+@dataclass(frozen=True, eq=False)
+class Entrant:
+    """A cell with its number: over all launches, and of each launch; ``weakness`` says why it can have no interval.
+
+    ``common``: the value is over so many launches only, those of the repeats that all cells of the race have.
+    """
+
+    cell: CellContent
+    value: float
+    by_repeat: ByRepeat
+    weakness: str | None = None
+    common: int | None = None
+
+
+@dataclass(eq=False)
+class Contest:
+    """Two entrants. ``verdict`` is that of the first against the second, as in comparisons.csv, empty while open.
+
+    ``undecided`` contests of its family are still open. ``wanted``: repeats that are missing for any verdict.
+    ``yardstick``: what cells that ran the same differ by in this number.
+    """
+
+    first: Entrant
+    second: Entrant
+    same: bool = False
+    ratio: float | None = None
+    repeats: int = 0
+    estimate: RatioEstimate | None = None
+    verdict: str = ""
+    undecided: int = 1
+    margin: float = MARGIN
+    wanted: str = ""
+    why: str = ""
+    yardstick: float | None = None
+
+    @cached_property
+    def more(self) -> str:
+        """How many repeats more would likely decide: ``4``, ``>47``; empty where that is not what is missing."""
+        if self.estimate is None or self.verdict != "cannot tell" or self.why:
+            return self.wanted
+        more = more_repeats(self.estimate, self.margin, self.undecided)
+        return f">{MAX_REPEATS - self.estimate.blocks}" if more is None else str(more)
+
+    def has(self, entrant: Entrant) -> bool:
+        """Whether the entrant is one of the two."""
+        return entrant in (self.first, self.second)
+
+
+def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool, metric: str = "") -> Contest:
+    """The ratio of two entrants, repeat by repeat, with its estimate or why there is none.
+
+    ``same``: both ran one configuration, so nothing is to be tested between them.
+    """
+    common = sorted(set(first.by_repeat) & set(second.by_repeat))
+    ratios = [first.by_repeat[r] / second.by_repeat[r] for r in common if first.by_repeat[r] and second.by_repeat[r]]
+    contest = Contest(first, second, same=same, repeats=len(ratios))
+    contest.ratio = geometric_mean(ratios) if ratios else None
+    weak = first.weakness or second.weakness
+    wanted = launches_wanted(metric, stat)
+    if same:
+        contest.verdict, contest.why = "equivalent", SAME
+    elif len(ratios) < len(common):
+        contest.why = "a value is 0"
+    elif weak:
+        contest.why = weak
+    elif len(ratios) < wanted:
+        contest.why = f"{len(ratios)} repeat{'' if len(ratios) == 1 else 's'} in common, {wanted} are needed"
+        contest.wanted = str(wanted - len(ratios))
+    else:
+        estimate = estimate_ratio(ratios)
+        contest.why = why_spread_is_unknown(metric, estimate) or ""
+        contest.estimate = None if contest.why else estimate
+    return contest
+
+
+def decide_contests(family: Sequence[Contest], margin: float) -> None:
+    """Give the contests of one objective their verdicts, by Holm's procedure; none has a lead within its yardstick."""
+    tested = [(contest, contest.estimate) for contest in family if contest.estimate is not None]
+    rejected = holm([estimate.p for _, estimate in tested])
+    for (contest, estimate), reject in zip(tested, rejected, strict=True):
+        contest.verdict = decide(estimate, rejected=reject, margin=margin)
+        contest.undecided, contest.margin = rejected.count(False), margin
+        in_doubt = contest.yardstick is not None and is_no_larger(estimate.ratio, contest.yardstick)
+        if contest.verdict in ("lower", "higher") and contest.yardstick is not None and in_doubt:
+            contest.verdict, contest.why = "cannot tell", within_yardstick(contest.yardstick)

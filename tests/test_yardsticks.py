@@ -1,0 +1,174 @@
+"""A lead that is no larger than what cells of one configuration differ by is told nowhere as one."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_results import Sample, write_sample
+
+from pdkv.analysing.comparison import compare
+from pdkv.analysing.objectives import rank_objectives
+from pdkv.artifacts import read_json, write_json
+from pdkv.reporting.report_blocks import Table
+from pdkv.reporting.report_model import Report, ReportSettings, read_report, texts_of
+
+NONE = frozenset[tuple[str, str]]()
+CELLS = Sample(
+    modes=("default", "chunked", "unchunked"), dtypes=("fp16",), launches=3, requests=110, gpu=True, failed=NONE,
+    suspect=NONE,
+)  # fmt: skip
+SECONDS = (0.1, 0.1002, 0.1003)
+
+CellsByName = Mapping[tuple[str, str], dict[str, Any]]
+_PAIR = "mode: unchunked, dtype: fp16, against: {mode: default}, metric: ttft, stat: mean"
+CLAIMS = f"""
+faster: {{says: a, tests: [{{{_PAIR}, expect: lower}}]}}
+much: {{says: b, tests: [{{{_PAIR}, at_least: 0.95}}]}}
+"""
+
+
+class Study:
+    """Stored results whose launches are set by hand, with all that is made of them."""
+
+    def __init__(self, folder: Path, sample: Sample, change: Callable[[CellsByName], None]) -> None:
+        files = write_sample(folder / "results", sample)
+        contents = [read_json(file, "cell/1") for file in files]
+        change({(content["mode"], content["dtype"]): content for content in contents})
+        for file, content in zip(files, contents, strict=True):
+            write_json(file, "cell/1", {key: value for key, value in content.items() if key != "schema"})
+        comparisons, objectives, claims = (
+            folder / name for name in ("comparisons.csv", "objectives.csv", "claims.yaml")
+        )
+        compare(files, ("default", "fp16"), comparisons)
+        rank_objectives(files, objectives)
+        claims.write_text(CLAIMS, encoding="utf-8")
+        settings = ReportSettings("T", "en", ("default", "fp16"), objectives=objectives, claims=claims)
+        self.report: Report = read_report(files, comparisons, settings)
+        self.comparisons, self.objectives = (list(csv.DictReader(file.open())) for file in (comparisons, objectives))
+
+    def effect(self, mode: str, dtype: str = "fp16", factor: str = "mode", metric: str = "ttft") -> dict[str, str]:
+        key = {"mode": mode, "dtype": dtype, "factor": factor, "metric": metric}
+        return next(row for row in self.comparisons if row["stat"] == "mean" and key.items() <= row.items())
+
+    def places(self) -> dict[str, str]:
+        rows = [row for row in self.objectives if row["objective"] == "first token"]
+        return {f"{row['mode']}/{row['dtype']}": row["place"] for row in rows}
+
+    def sentences(self, number: str) -> list[str]:
+        return [text for text in texts_of(self.report) if number in text]
+
+    def claim(self, name: str) -> str:
+        tables = [block for section in self.report.sections for block in section.blocks if isinstance(block, Table)]
+        rows = next(table for table in tables if table.caption.startswith("Each claim")).rows
+        return next(row[-1].text for row in rows if row[0].text == name)
+
+
+def set_launches(cell: dict[str, Any], metric: str, values: Sequence[float]) -> None:
+    point = cell["points"][0]
+    for launch, value in zip(point["per_launch"], values, strict=True):
+        launch[metric]["mean"] = value
+    point["metrics"][metric]["mean"] = sum(values) / len(values)
+
+
+def times(factor: float) -> list[float]:
+    return [factor * second for second in SECONDS]
+
+
+def first_tokens(unchunked: float, twin: float) -> Callable[[CellsByName], None]:
+    """``unchunked`` and ``chunked`` over the default cell, which chunks as well: the last two are identical."""
+
+    def change(cells: CellsByName) -> None:
+        set_launches(cells["default", "fp16"], "ttft", SECONDS)
+        set_launches(cells["chunked", "fp16"], "ttft", times(twin))
+        set_launches(cells["unchunked", "fp16"], "ttft", [*times(unchunked)[:2], times(unchunked)[2] * 1.001])
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return Study(tmp_path_factory.mktemp("within"), CELLS, first_tokens(unchunked=0.9, twin=1.3))
+
+
+class TestALeadWithinTheYardstick:
+    @pytest.mark.parametrize("factor", ["mode", "baseline"])
+    def test_has_no_verdict_and_says_why(self, study: Study, factor: str) -> None:
+        row = study.effect("unchunked", factor=factor)
+        assert (row["verdict"], row["more_repeats"]) == ("cannot tell", "")
+        assert row["note"] == "no larger than the 30% that cells of the same configuration differ by"
+        assert float(row["yardstick"]) == pytest.approx(0.3)
+        assert float(row["ci_high"]) < 1
+
+    def test_identical_cells_have_no_verdict_either(self, study: Study) -> None:
+        row = study.effect("chunked")
+        assert row["verdict"] == "cannot tell"
+        assert row["note"] == "same resolved configuration; no spread seen in 3 launches"
+
+    def test_makes_no_cell_the_best_or_worse(self, study: Study) -> None:
+        assert set(study.places().values()) == {"cannot tell"}
+        notes = {row["note"] for row in study.objectives if row["objective"] == "first token"}
+        assert "no larger than the 30% that cells of the same configuration differ by" in notes
+
+    def test_is_told_as_none_in_words(self, study: Study) -> None:
+        told = study.sentences("mean TTFT")
+        leads = ("TTFT is lower", "TTFT is higher", "lower in", "higher in", "is best", "shown worse")
+        assert not [text for text in told for lead in leads if lead in text and "mean TTFT" in text]
+        within = "No difference is told where it is sure and yet no larger than that between cells that ran the same"
+        assert any(text.startswith(within) and "mean TTFT" in text for text in told)
+
+    def test_supports_and_contradicts_no_claim(self, study: Study) -> None:
+        assert [study.claim(name) for name in ("faster", "much")] == ["cannot tell", "cannot tell"]
+
+
+def test_a_lead_beyond_the_yardstick_stands(tmp_path: Path) -> None:
+    study = Study(tmp_path, CELLS, first_tokens(unchunked=0.5, twin=1.3))
+    assert study.effect("unchunked")["verdict"] == "lower"
+    assert study.places() == {"default/fp16": "worse", "chunked/fp16": "worse", "unchunked/fp16": "best"}
+    assert any("lower in unchunked/fp16" in text for text in study.sentences("mean TTFT"))
+    assert [study.claim(name) for name in ("faster", "much")] == ["supported", "contradicted"]
+
+
+def test_an_equivalence_is_no_lead_and_stands(tmp_path: Path) -> None:
+    study = Study(tmp_path, CELLS, first_tokens(unchunked=1.0, twin=1.3))
+    assert study.effect("unchunked")["verdict"] == "equivalent"
+
+
+def test_an_interaction_within_the_yardstick_has_no_verdict(tmp_path: Path) -> None:
+    def change(cells: CellsByName) -> None:
+        set_launches(cells["default", "fp16"], "ttft", SECONDS)
+        set_launches(cells["default", "fp8"], "ttft", SECONDS)
+        set_launches(cells["chunked", "fp16"], "ttft", times(1.3))
+        set_launches(cells["chunked", "fp8"], "ttft", times(1.3))
+        set_launches(cells["unchunked", "fp16"], "ttft", SECONDS)
+        set_launches(cells["unchunked", "fp8"], "ttft", [0.12, 0.1202, 0.1205])
+
+    sample = Sample(**{**vars(CELLS), "dtypes": ("fp16", "fp8")})
+    row = Study(tmp_path, sample, change).effect("unchunked", "fp8", "interaction")
+    assert row["verdict"] == "cannot tell"
+    assert row["note"] == "no larger than the 30% that cells of the same configuration differ by"
+
+
+def test_two_cells_get_one_verdict_whatever_they_are_compared_under(tmp_path: Path) -> None:
+    """The precision within the default mode is also a comparison with the baseline, among more of them: p = 0.012."""
+
+    def change(cells: CellsByName) -> None:
+        for name, cell in cells.items():
+            noisy = (0.1, 0.12, 0.09) if name[0] in ("m1", "m2", "m3") else (0.1, 0.1, 0.1)
+            set_launches(cell, "ttft", noisy)
+        set_launches(cells["default", "fp8"], "ttft", [0.11, 0.1124, 0.115])
+
+    sample = Sample(**{**vars(CELLS), "modes": ("default", "m1", "m2", "m3"), "dtypes": ("fp16", "fp8")})
+    study = Study(tmp_path, sample, change)
+    of_dtype, of_baseline = (study.effect("default", "fp8", factor) for factor in ("dtype", "baseline"))
+    assert of_dtype["ratio"] == of_baseline["ratio"]
+    assert of_dtype["verdict"] == of_baseline["verdict"] == "cannot tell"
+    assert of_dtype["more_repeats"] == of_baseline["more_repeats"] != ""
+    assert float(of_dtype["family_low"]) < float(of_dtype["ci_low"])
+    verdicts: dict[tuple[str, ...], set[str]] = {}
+    for row in study.comparisons:
+        if row["factor"] in ("baseline", "dtype", "mode", "hardware") and row["ci_low"]:
+            names = ("concurrency", "metric", "stat", "mode", "dtype", "base_mode", "base_dtype")
+            verdicts.setdefault(tuple(row[name] for name in names), set()).add(row["verdict"])
+    assert all(len(found) == 1 for found in verdicts.values())
