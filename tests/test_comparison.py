@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from request_tables import answered, failed, simulate_closed_loop
+from sample_results import Sample, write_sample
 from trial_folders import ENVIRONMENT, check, config_of, write_trial
 
 from pdkv.analysing.cell_summary import summarize_cell
-from pdkv.analysing.comparison import COLUMNS, compare
+from pdkv.analysing.comparison import COLUMNS, compare, comparison_rows
 from pdkv.analysing.host_load import CHECK
 from pdkv.analysing.trace_checks import check_trace
 from pdkv.artifacts import read_json, write_json
@@ -527,3 +528,21 @@ def test_nothing_infinite_or_not_a_number_is_written(study: Study) -> None:
     for row in study.compare():
         for key in ("value", "base_value", "ratio", "ci_low", "ci_high"):
             assert not row[key] or math.isfinite(float(row[key]))
+
+
+def test_goodput_by_other_service_levels_is_refused_with_the_difference(tmp_path: Path) -> None:
+    sample = Sample(
+        modes=("default", "unchunked"), launches=3, ttft_limit_ms=150.0, failed=frozenset(), suspect=frozenset()
+    )
+    cells = [read_json(path, "cell/1") for path in write_sample(tmp_path, sample)]
+    cells[1]["slo"] = {**cells[1]["slo"], "target_share": 0.95}
+    cells[2]["slo"] = None
+    for point in cells[2]["points"]:  # summarised before the study had service levels
+        for metrics in (point["metrics"], *point["per_launch"]):
+            del metrics["goodput"], metrics["slo_share"]
+    rows = [row for row in comparison_rows(cells, "default", "fp16") if row["metric"] == "goodput"]
+    notes = {(row["factor"], row["mode"], row["dtype"]): (row["ratio"], row["note"]) for row in rows}
+    assert notes["dtype", "default", "fp8"] == (None, "not comparable: target_share: 0.95 / 0.9")
+    none = "not comparable: ttft_ms: unknown / 150.0; target_share: unknown / 0.9"
+    assert notes["mode", "unchunked", "fp16"] == (None, none)
+    assert notes["baseline", "unchunked", "fp8"][0] is not None

@@ -59,6 +59,12 @@ def test_a_launch_that_is_left_out_has_not_met_it() -> None:
     assert stopped(found([1.0, 1.0], [0.5, 0.5], left_out={1: 1})) == (1, "missed"), "none of the launches reached it"
 
 
+def test_a_launch_whose_share_is_not_known_has_not_met_it() -> None:
+    load = found([0.95, None, None], [0.2, 0.2, 0.2])
+    assert (reached(load), stopped(load)) == (None, (0, "launches left out"))
+    assert stopped(found([1.0, 1.0], [0.5, None])) == (1, "missed"), "none of the launches reached it"
+
+
 def test_a_level_met_above_one_that_is_missed_does_not_count_and_is_told() -> None:
     load = found([1.0], [0.5], [0.95], [0.0])
     assert reached(load) == 0

@@ -79,13 +79,24 @@ def test_levels_without_numbers_are_passed_over() -> None:
     assert find_knee(cell_of({}), LADDER) is None
 
 
-def test_a_launch_without_all_levels_does_not_count() -> None:
-    knee = knee_of(INSIDE, [*EARLIER[:3], (None, None)])
-    assert knee == Knee(levels=LADDER, low=2, high=2, launches=1)
-
-
 def test_the_ladder_s_order_counts_and_not_the_config_s() -> None:
     rates = open_points(8.0, 1.0, 4.0)
     levels = {i: [launch(throughput=t, e2el_s=e)] for i, (t, e) in enumerate([(50, 4.0), (10, 1.0), (40, 1.5)])}
     knee = find_knee(cell_of(levels, configured=rates), (1, 2, 0))
     assert knee and (knee.low, knee.inside) == (2, True)
+
+
+def test_a_launch_that_lacks_a_level_leaves_open_whether_its_knee_is_there() -> None:
+    """One launch with all levels does not decide for two without one of them."""
+    levels = {
+        0: [launch(throughput=10, e2el_s=1.0)] * 3,
+        1: [launch(throughput=90, e2el_s=1.0), *[launch(throughput=20, e2el_s=1.0)] * 2],
+        2: [launch(throughput=50, e2el_s=1.0)],
+        3: [launch(throughput=10, e2el_s=1.0), *[launch(throughput=99, e2el_s=1.0)] * 2],
+    }
+    knee = find_knee(cell_of(levels), LADDER)
+    assert knee == Knee(levels=LADDER, low=1, high=3, launches=3, incomplete=2)
+    levels[3] = [launch(throughput=10, e2el_s=1.0)] * 3
+    levels[1] = [launch(throughput=90, e2el_s=1.0)] * 3
+    knee = find_knee(cell_of(levels), LADDER)
+    assert knee and not knee.decided and (knee.low, knee.high, knee.incomplete) == (1, 2, 2)

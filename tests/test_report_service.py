@@ -54,6 +54,32 @@ def test_one_load_level_without_service_levels_has_no_section(language: str) -> 
     assert blocks_of([cell_of(levels_of([CURVE[:1]]), configured=CLOSED[:1])], language=language) == ()
 
 
+def test_a_cell_that_was_counted_by_other_levels_is_named_with_the_difference() -> None:
+    of = levels_of([CURVE], [[1.0] * 4])
+    other = cell_of(of, mode="a", slo={**SLO, "target_share": 0.95})
+    none = cell_of(of, mode="b")
+    blocks = blocks_of([cell_of(of, slo=SLO), other, none])
+    (said,) = [block.items for block in blocks if isinstance(block, Bullets)]
+    assert len(said) == 2
+    assert said[0].startswith("a/fp16 is not in these tables: its requests were held against other service levels")
+    assert "target_share: 0.95 / 0.9" in said[0]
+    assert said[1].startswith("b/fp16 is not in these tables: its requests were held against no service levels.")
+    assert {row[0] for row in texts(table(blocks, "Goodput"))} == {"default"}
+
+
+def test_a_failed_cell_stays_in_the_tables() -> None:
+    cells = [cell_of(levels_of([CURVE], [[1.0] * 4]), slo=SLO), cell_of({}, mode="a", state="failed")]
+    assert {row[0] for row in texts(table(blocks_of(cells), "Goodput"))} == {"default", "a"}
+
+
+def test_a_knee_of_launches_that_lack_a_level_says_so() -> None:
+    of = dict(levels_of([CURVE, CURVE, CURVE]))
+    of[1] = of[1][:1]
+    (found,) = table(blocks_of([cell_of(of)]), "The knee").rows
+    assert found[3].text == "between c = 4 and c = 16"
+    assert found[3].under == "2 of 3 launches have no numbers at some of these levels, where their knee may be"
+
+
 def test_limits_and_target_are_said() -> None:
     blocks = blocks_of([cell_of(levels_of([CURVE], [[1.0] * 4]), slo=SLO)])
     assert "TTFT at most 500 ms and E2EL at most 2,000 ms" in paragraphs(blocks)

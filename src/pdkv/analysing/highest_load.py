@@ -58,7 +58,10 @@ def highest_load(cell: Cell, ladder: Sequence[int], target_share: float) -> High
 
 
 def _step(cell: Cell, index: int, target_share: float) -> Step:
-    """Met: by every launch. Missed: by every launch that counts, for one that is left out shows no success either."""
+    """Met: by every launch. Missed: by every launch that counts, for one that is left out shows no success either.
+
+    A launch whose share is not known is as one that is left out.
+    """
     point = cell.point(index) or {}
     found = [(launch.get(SHARE) or {}).get("value") for launch in point.get("per_launch") or []]
     shares = tuple(float(share) for share in found if share is not None)
@@ -69,4 +72,5 @@ def _step(cell: Cell, index: int, target_share: float) -> Step:
         return Step(index, "missed", shares)
     if not all(reached):
         return Step(index, "launches differ", shares)
-    return Step(index, "launches left out" if point.get("excluded") else "met", shares)
+    complete = len(shares) == len(found) and not point.get("excluded")
+    return Step(index, "met" if complete else "launches left out", shares)

@@ -18,14 +18,15 @@ MIN_LEVELS = 3  # of two levels both are ends: which of them is the better says 
 class Knee:
     """``levels`` are the load levels that were compared, by position in the config, ascending.
 
-    The knee is at ``low`` where that equals ``high``, else somewhere from ``low`` to ``high``: launches disagree, or
-    levels tie.
+    The knee is at ``low`` where that equals ``high``, else somewhere from ``low`` to ``high``: launches disagree,
+    levels tie, or some launches lack a level (``incomplete``), at which theirs may be.
     """
 
     levels: tuple[int, ...]
     low: int
     high: int
     launches: int
+    incomplete: int = 0
 
     @property
     def decided(self) -> bool:
@@ -49,20 +50,21 @@ class Knee:
 
 
 def find_knee(cell: Cell, ladder: Sequence[int]) -> Knee | None:
-    """The knee over the levels of ``ladder``; ``None`` unless some launch has at least three that all of its kind have.
+    """The knee over the levels of ``ladder`` at which any launch has a power; ``None`` unless there are three.
 
-    A launch counts if it has a power at each level that was measured at all.
+    What a launch would have had at a level that it lacks is not known: its knee may be there too.
     """
     powers = {index: _power_by_repeat(cell, index) for index in ladder}
     levels = tuple(index for index in ladder if powers[index])
-    repeats = set.intersection(*(set(powers[index]) for index in levels)) if levels else set()
-    if len(levels) < MIN_LEVELS or not repeats:
+    if len(levels) < MIN_LEVELS:
         return None
+    repeats = set.union(*(set(powers[index]) for index in levels))
     best: set[int] = set()
     for repeat in repeats:
-        greatest = max(powers[index][repeat] for index in levels)
-        best |= {position for position, index in enumerate(levels) if powers[index][repeat] == greatest}
-    return Knee(levels, levels[min(best)], levels[max(best)], len(repeats))
+        greatest = max(powers[index][repeat] for index in levels if repeat in powers[index])
+        best |= {position for position, index in enumerate(levels) if powers[index].get(repeat, greatest) == greatest}
+    incomplete = sum(any(repeat not in powers[index] for index in levels) for repeat in repeats)
+    return Knee(levels, levels[min(best)], levels[max(best)], len(repeats), incomplete)
 
 
 def power_of(metrics: Mapping[str, Any]) -> float | None:

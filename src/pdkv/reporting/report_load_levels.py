@@ -74,7 +74,10 @@ def _knee_row(
         else (DASH, DASH)
     )
     levels = say("knees.of", count=len(knee.levels), all=len(ladder))
-    under = "" if knee.inside else say("knees.outside")
+    remarks = [] if knee.inside else [say("knees.outside")]
+    if knee.incomplete:
+        remarks.append(say("knees.incomplete", count=knee.incomplete, all=knee.launches))
+    under = say("list.semicolon").join(remarks)
     return row(*labels, Value(_where(knee, points, say), under=under), *there, levels, str(knee.launches))
 
 

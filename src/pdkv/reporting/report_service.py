@@ -4,14 +4,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from pdkv.analysing.comparability import differing_facts
 from pdkv.analysing.hardware_units import throughput_per_device
 from pdkv.analysing.highest_load import HighestLoad, Step, highest_load
 from pdkv.analysing.load_level import load_ladders
 from pdkv.analysing.service_levels import GOODPUT, SHARE, ServiceLevels
 from pdkv.analysing.study_results import Cell, StudyResults
-from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_load_levels import describe_load_levels, level_name
-from pdkv.reporting.report_phrases import format_change, hardware, listed
+from pdkv.reporting.report_phrases import cell_label, format_change, hardware, listed
+from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_quantity
 
@@ -31,12 +33,24 @@ def describe_service_levels(results: StudyResults, say: Wording) -> list[Section
         blocks.append(Paragraph(say("service.levels", limits=listed(limits, say), target=target)))
         for workload in results.workloads:
             # Numbers that were counted by other limits are others: those of cells not yet summarised anew.
-            cells = [c for c in results.cells_of(workload) if ServiceLevels.of_cell(c.content) == levels]
+            every = results.cells_of(workload)
+            cells = [c for c in every if ServiceLevels.of_cell(c.content) == levels or not c.usable]
             blocks.append(_goodput_table(results, workload, cells, say))
             blocks.append(_highest_table(results, workload, cells, levels, say))
+            others = tuple(_why_not_shown(cell, levels, results, say) for cell in every if cell not in cells)
+            blocks += [Bullets(others)] if others else []
     for workload in results.workloads:
         blocks += describe_load_levels(results, workload, say)
     return [Section(say("service.title"), tuple(blocks))] if blocks else []
+
+
+def _why_not_shown(cell: Cell, levels: ServiceLevels, results: StudyResults, say: Wording) -> str:
+    """That a cell was counted by other service levels, or by none, and is in no table of goodput for that reason."""
+    name, own = cell_label(cell, results), cell.content.get("slo")
+    if not own:
+        return say("service.counted_by_none", cell=name)
+    facts = "; ".join(differing_facts(own, levels.as_json()))
+    return say("service.counted_otherwise", cell=name, facts=retell(facts, say))
 
 
 def percent(share: float) -> str:
