@@ -26,25 +26,41 @@ SLOW_SAMPLER_S = 0.15  # 10 Hz, and something for a busy host
 
 def check_trace(frame: pd.DataFrame, devices: Sequence[Mapping[str, Any]], stages: Mapping[str, Any]) -> list[Check]:
     """All checks of a trace. ``frame`` are the samples with their stages, ``devices`` those of trace.json."""
-    checks = [_check_complete(frame), _check_sampler(frame)]
+    checks = [_check_complete(frame, stages), _check_sampler(frame)]
     if (frame["source"] == "nvml").any():
         gpus = frame[frame["kind"] == "gpu"]
         checks += [_check_clocks(gpus), *_check_memory(gpus, stages), _check_foreign_processes(frame, stages)]
     if (frame["kind"] == "core").any():
         checks.append(_check_foreign_cpu(frame, devices, stages))
+    if unwatched := unwatched_instances(stages):
+        checks = [_of_a_part(check, unwatched) for check in checks]
     if stages.get("bindings"):
         checks.append(_check_bindings(stages["bindings"], stages["points"]))
     return checks
 
 
-def _check_complete(frame: pd.DataFrame) -> Check:
-    """Devices answer to the end; a card that fell off the bus gives no values any more."""
+def unwatched_instances(stages: Mapping[str, Any]) -> list[str]:
+    """Instances whose devices were not sampled: they ran on other nodes than the measurement."""
+    here = (stages.get("nodes") or [None])[0]
+    return [str(each["name"]) for each in stages.get("instances") or () if here and each.get("node") != here]
+
+
+def _of_a_part(check: Check, unwatched: Sequence[str]) -> Check:
+    """What holds for the devices of one node is not known to hold for those of the trial; a doubt stays one."""
+    if check.state != "passed":
+        return check
+    return Check(check.name, "unknown", f"on another node, not watched: {', '.join(unwatched)}")
+
+
+def _check_complete(frame: pd.DataFrame, stages: Mapping[str, Any]) -> Check:
+    """Devices answer to the end; a card that fell off the bus gives no values any more, a dead sampler none of any."""
     name = "devices watched to the end"
     hardware = frame[frame["kind"].isin(HARDWARE)]
     answered = hardware[hardware[["util", "mem_bytes", "power_w", "energy_j"]].notna().any(axis=1)]
     if answered.empty:
         return Check(name, "unknown", "no device gave any value", "look at what the sampler says in the trial's log")
-    end = hardware["t_s"].max()
+    loaded = [each["end_s"] for each in stages["stages"] if each["name"] == "load" and each["end_s"] is not None]
+    end = max([hardware["t_s"].max(), *loaded])
     last = answered.groupby("device")["t_s"].max()
     lost = [
         f"{device} for the last {format_duration(end - t_s)}"
