@@ -283,34 +283,24 @@ class Measurement:
     def begin(self, what: str) -> None:
         """The next stage or load point, unless the measurement was told to stop."""
         raise_if_told_to_stop()
+        self.stage = what.partition(" ")[0]
         self.devices.look_beside(at_once=True)
         self.progress.stage(what)
 
     def wait_on(self, what: str) -> None:
         """Still in the stage, unless the measurement was told to stop or has taken too long."""
         raise_if_told_to_stop()
+        self.require_time()
         self.devices.look_beside()
         self.progress.waiting(what)
 
     def watch_load(self, done: int, total: int) -> None:
-        self.stage = what.partition(" ")[0]
         """Progress of the load, which is broken off as soon as a server has ended."""
         self.deployment.require_alive("load")
+        self.require_time()
         self.devices.look_beside()
         self.progress.requests(done, total)
 
-    def watch_processes(self) -> None:
-        self.require_time()
-        """Tell the device sampler whose the processes, cores and GPUs are; all are watched from their start."""
-        for instance in self.deployment.instances:
-            self.sampler.assign(
-                instance.name,
-                instance.role,
-                pid=instance.server.pid,
-        self.require_time()
-                cores=instance.cores or (),
-                gpus=instance.gpus,
-            )
     def require_time(self) -> None:
         """Raise :class:`StageFailed` if the trial has taken longer than it may; each request has a limit of its own."""
         limit_s = self.trial.limits.trial_timeout_s
@@ -318,6 +308,16 @@ class Measurement:
             took = f"the trial was not over {limit_s:g} s after its start (limits.trial_hours)"
             raise StageFailed(self.stage, took)
 
+    def watch_processes(self) -> None:
+        """Tell the device sampler whose the processes, cores and GPUs are; all are watched from their start."""
+        for instance in self.deployment.instances:
+            self.sampler.assign(
+                instance.name,
+                instance.role,
+                pid=instance.server.pid,
+                cores=instance.cores or (),
+                gpus=instance.gpus,
+            )
         self.sampler.assign("client", "client", pid=os.getpid())
 
     @contextlib.contextmanager
