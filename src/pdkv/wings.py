@@ -54,6 +54,7 @@ MEASURING: Floors = {
         "gpu_use",
         "gpu_visibility",
         "host_readings",
+        "host_shortage",
         "interruption",
         "lease_files",
         "model_shape",

@@ -173,7 +173,7 @@ class _Requests:
         return request, answer
 
     def end(self, answer: Answer) -> None:
-        """Count a request that is over. Raises :class:`StageFailed` if nobody is answered any more.
+        """Count a request that is over. Raises :class:`StageFailed` if more are to be sent and nobody is answered.
 
         That is so where several in a row ran out of time and, while the last of them waited, no other was answered.
         """
@@ -182,7 +182,8 @@ class _Requests:
             self._timeouts, self._answered_s = 0, answer.t_end_s or 0.0
         elif answer.outcome == "timeout":
             self._timeouts += 1
-            if self._timeouts >= HANGS_AFTER and self._answered_s < (answer.t_send_s or 0.0):
+            hangs = self._timeouts >= HANGS_AFTER and self._answered_s < (answer.t_send_s or 0.0)
+            if hangs and len(self.answers) < self.total:
                 raise StageFailed(
                     self._phase,
                     f"{self._target.name} hangs: {self._timeouts} requests in a row were not answered within "

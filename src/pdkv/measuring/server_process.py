@@ -19,6 +19,7 @@ from pdkv.errors import StageFailed
 from pdkv.log_text import excerpt, failure_reason
 from pdkv.measuring.container_client import ContainerRun, pid_of
 from pdkv.measuring.control_plane import http_get, http_post
+from pdkv.measuring.host_shortage import describe_shortage, out_of_memory_kills
 from pdkv.measuring.server_environment import clean_environment
 from pdkv.redaction import redact
 
@@ -50,6 +51,7 @@ class ServerProcess:
     _pid: int | None = None
     _code: int | None = None
     _error: str | None = None
+    _kills_before: int | None = None
 
     @property
     def url(self) -> str:
@@ -70,6 +72,7 @@ class ServerProcess:
         order = {"argv": self.argv, "env": environment, "log": str(self.log), "grace_s": GRACE_S, "remove": remove}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.start_s = time.monotonic()
+        self._kills_before = out_of_memory_kills()
         keeper = self._keeper = subprocess.Popen(
             [sys.executable, "-m", "pdkv.measuring.keeper"],
             stdin=subprocess.PIPE,
@@ -98,8 +101,8 @@ class ServerProcess:
             how = f"was killed by signal {-self._code} ({signal.Signals(-self._code).name})"
         else:
             how = f"ended with status {self._code}"
-        reason = failure_reason(self.log_tail())
-        return f"{self.name} {how}" + (f": {reason}" if reason else "")
+        shortage = describe_shortage(self._kills_before, self.log)
+        return ": ".join(filter(None, (f"{self.name} {how}", shortage, failure_reason(self.log_tail()))))
 
     def log_tail(self) -> str:
         """The last part of the log, with secrets of the environment hidden."""
