@@ -1,9 +1,9 @@
 """What a recommendation is about: the cells that could be compared, and twins that no margin tells apart."""
 
-from test_report_findings import SAY, SHOWN, cell, conclude, placed
+from test_report_findings import RESULTS, SAY, SHOWN, cell, conclude, placed
 
 from pdkv.analysing.objective_places import outcomes_of
-from pdkv.analysing.study_results import StudyResults
+from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_recommendations import say_what_is_recommended
 
 RACED = (placed("a", "best", **SHOWN), placed("b", "worse", value="125"))
@@ -48,3 +48,44 @@ def test_values_over_the_repeats_in_common_are_said_to_be() -> None:
     _, table = conclude(placed("a", "best", **SHOWN, **few), placed("b", "worse", value="125", **few))
     assert any("that all cells of the race have (3)" in note for note in table.notes)
     assert not any("that all cells" in note for note in conclude(*RACED)[1].notes)
+
+
+def test_a_lead_below_what_is_usually_shown_gets_digits_in_words_and_table() -> None:
+    tiny = {"ratio": "0.99966", "ci_low": "0.99965", "ci_high": "0.99967"}
+    said, table = conclude(placed("a", "best", **{**SHOWN, **tiny}), placed("b", "worse", value="100.03"))
+    assert "a/fp16 is best (−0.03% [−0.03, −0.03] against b/fp16, its nearest rival)" in said[0]
+    assert (table.rows[0][6].text, table.rows[0][6].under) == ("−0.03%", "[−0.03, −0.03]")
+
+
+def test_of_many_cells_a_few_are_named_and_the_rest_counted() -> None:
+    names = [f"mode{i}" for i in range(20)]
+    said, table = conclude(*(placed(name, "cannot tell") for name in names), placed("slow", "worse", value="300"))
+    assert "mode0/fp16, mode1/fp16, mode2/fp16 and 17 others may be the best, which of them cannot be told" in said[0]
+    assert "mode19/fp16" in table.rows[0][3].text
+
+
+def test_cells_that_met_nobody_for_one_reason_are_told_with_it() -> None:
+    """The cache of a CPU is as large as was set: true of every cell, so that the reason is the sentence."""
+    why = "without GPUs the KV cache is as large as was set"
+    goal = {"objective": "capacity", "metric": "kv_cache_tokens_per_device", "stat": "value", "concurrency": ""}
+    alone = [placed(name, "not compared", race="", note=why, **goal) for name in "ab"]
+    said = say_what_is_recommended(RESULTS, outcomes_of([*RACED, *alone]), 0.02, SAY)
+    assert f"No two cells could be compared in Capacity: {why}." in said
+    mixed = [alone[0], placed("b", "not compared", race="", note="no other cell has a value", **goal)]
+    said = say_what_is_recommended(RESULTS, outcomes_of([*RACED, *mixed]), 0.02, SAY)
+    assert any(text.endswith("needed: Capacity. Why stands cell by cell in the conclusion.") for text in said)
+
+
+def test_load_levels_of_several_workloads_are_listed_without_commas_inside() -> None:
+    cells = [cell("a"), cell("b")]
+    others = [Cell(each.folder, {**each.content, "workload": "long"}) for each in cells]
+    results = StudyResults([*cells, *others], [])
+    equal = [
+        placed(name, "equally good", workload=workload, concurrency=load)
+        for workload, load in (("w", "2"), ("w", "64"), ("long", "2"))
+        for name in "ab"
+    ]
+    said = say_what_is_recommended(results, outcomes_of(equal), 0.02, SAY)
+    assert "at c = 2 in w, c = 64 in w and c = 2 in long, a/fp16 and b/fp16 are equally good" in said[0]
+    every = [*equal, *(placed(name, "equally good", workload="long", concurrency="64") for name in "ab")]
+    assert "at every load, a/fp16 and b/fp16" in say_what_is_recommended(results, outcomes_of(every), 0.02, SAY)[0]

@@ -1,6 +1,7 @@
 """What the report says of devices: activity by role, energy and cost, memory, cold and warm launches."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,21 @@ class TestEnergy:
         assert [column.title for column in table_of(sections).columns] == ["Cell", "Load", "EUR/M output tokens"]
         assert "Energy is" not in words(sections)
         unpriced = describe_energy(results, DOLLARS, SAY)  # the price of a GPU says nothing of a CPU
-        assert {line[-1] for line in lines(table_of(unpriced))} == {DASH}
+        assert "No cost is stated of any cell: no host price given." in words(unpriced)
+        assert not [block for section in unpriced for block in section.blocks if isinstance(block, Table)]
+
+    def test_cost_of_good_requests_where_there_are_service_levels(self, tmp_path: Path) -> None:
+        results = results_of(tmp_path, replace(GPUS, ttft_limit_ms=150.0))
+        table = table_of(describe_energy(results, DOLLARS, SAY))
+        assert table.columns[-1].title == "USD/M good requests"
+        goodput = results.cells[0].value(0, "goodput", "value")
+        assert goodput
+        assert float(lines(table)[0][-1]) == pytest.approx(2.0 / (goodput * 3600) * 1e6, rel=0.01)
+
+    def test_a_cell_of_the_other_hardware_is_named_without_a_cost(self, on_gpus: StudyResults) -> None:
+        on_gpus.cells[1].content["gpus"] = 0
+        said = words(describe_energy(on_gpus, DOLLARS, SAY))
+        assert f"No cost is stated of {on_gpus.cells[1].name}: no host price given." in said
 
     def test_energy_that_no_gpu_told_is_said(self, on_gpus: StudyResults) -> None:
         for cell in on_gpus.cells:

@@ -228,8 +228,10 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _rank_objectives(arguments: argparse.Namespace) -> None:
     from pdkv.analysing.objectives import rank_objectives
+    from pdkv.analysing.token_cost import Prices
 
-    rank_objectives(arguments.cells, arguments.output, arguments.margin)
+    prices = Prices.from_text(arguments.cost)
+    rank_objectives(arguments.cells, arguments.output, arguments.margin, prices)
 
 
 def _draw_figures(arguments: argparse.Namespace) -> None:
@@ -441,6 +443,7 @@ def _add_result_verbs(verbs: Any) -> None:
     _add_cells(compare, "--output")
     rank = _add_verb(verbs, "rank-objectives", _rank_objectives, "which cells may be the best at what")
     rank.add_argument("--margin", type=_positive(float), default=0.02, metavar="SHARE")
+    rank.add_argument("--cost", default="", metavar="JSON", help="prices of the hardware")
     _add_cells(rank, "--output")
     figures = _add_verb(verbs, "draw-figures", _draw_figures, "figures as SVG")
     figures.add_argument("--language", default="en")

@@ -133,6 +133,11 @@ def all_trials(pattern):
     ]
 
 
+def prices():
+    """What the hardware costs, where the study says it; no trial knows of it either."""
+    return json.dumps(study.cost.model_dump(), sort_keys=True) if study.cost else ""
+
+
 def service_levels():
     """What counts as good service, where the study says it. No trial knows of it: it is asked of what was measured."""
     return json.dumps(study.slo.model_dump(), sort_keys=True) if study.slo else ""

@@ -53,5 +53,6 @@ rule rank_objectives:
     params:
         source=digest("objectives"),
         margin=study.report.margin,
+        cost=prices(),
     shell:
-        "pdkv rank-objectives {input.cells:q} --margin {params.margin} --output {output:q} 2> {log:q}"
+        "pdkv rank-objectives {input.cells:q} --margin {params.margin} --cost={params.cost:q} --output {output:q} 2> {log:q}"

@@ -10,6 +10,7 @@ from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, PER
 from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
 from pdkv.analysing.service_levels import GOODPUT, SHARE
 from pdkv.analysing.stats import supports_quantile
+from pdkv.analysing.token_cost import GOOD_COST
 from pdkv.analysing.token_energy import ENERGY
 from pdkv.analysing.verdicts import MIN_LAUNCHES, MIN_LAUNCHES_COUNT, MIN_LAUNCHES_P99, RatioEstimate
 
@@ -26,7 +27,7 @@ _RAN = ("valid", "suspect")
 _OF_A_DEVICE = {PER_DEVICE: "output_throughput", GOODPUT_PER_DEVICE: GOODPUT}
 
 LIMITED_BY_SLO = (GOODPUT, GOODPUT_PER_DEVICE)
-_COUNTS = (*LIMITED_BY_SLO, SHARE)  # each is in proportion to the number of requests that met the limits
+_COUNTS = (*LIMITED_BY_SLO, GOOD_COST, SHARE)  # each is in proportion to the number of requests that met the limits
 
 ByRepeat = dict[int, float]
 

@@ -3,7 +3,7 @@
 ``first token`` takes the mean, not the median: each request that waits counts in it, while a median does not see a
 queue that holds up almost half of them. ``tail`` is what the slowest hundredth saw. The others are per GPU (without
 GPUs: per core) or per token, so that cells on different amounts of hardware can be set against each other. ``goodput``
-there is only in studies that set service levels.
+there is only in studies that set service levels, ``cost`` where prices are given, ``service cost`` with both.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from pdkv.analysing.aggregate import capacity_of
 from pdkv.analysing.compared_numbers import ByRepeat, Numbers, PointNumbers
 from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, PER_DEVICE, hardware_units
 from pdkv.analysing.service_levels import GOODPUT
+from pdkv.analysing.token_cost import BOUGHT, COST, GOOD_COST, Prices, cost_per_million
 from pdkv.analysing.token_energy import ENERGY as ENERGY_PER_TOKEN
 
 _RAN = ("valid", "suspect")
@@ -42,11 +43,18 @@ GOALS = (
     Goal("goodput", GOODPUT_PER_DEVICE, "value", higher=True, equal_hardware=False),
     Goal("capacity", KV_PER_DEVICE, "value", higher=True, equal_hardware=False, at_load=False),
     Goal("energy", ENERGY_PER_TOKEN, "value", higher=False, equal_hardware=False),
+    Goal("cost", COST, "value", higher=False, equal_hardware=False),
+    Goal("service cost", GOOD_COST, "value", higher=False, equal_hardware=False),
 )
 
 
-def unit_of(goal: Goal, cell: CellContent) -> str:
-    """Unit of the goal's value; that of a number per device names the device."""
+OF_SERVICE = (GOODPUT_PER_DEVICE, GOOD_COST)  # counted by the service levels
+
+
+def unit_of(goal: Goal, cell: CellContent, prices: Prices | None = None) -> str:
+    """Unit of the goal's value; that of a number per device names the device, that of a cost the currency."""
+    if prices and goal.metric in BOUGHT:
+        return f"{prices.currency}/M {'tokens' if goal.metric == COST else 'requests'}"
     units = hardware_units(cell)
     device = units[1] if units else "device"
     per_device = {
@@ -62,10 +70,12 @@ def goal_of(metric: str, stat: str) -> Goal:
     return next(goal for goal in GOALS if (goal.metric, goal.stat) == (metric, stat))
 
 
-def numbers_of(goal: Goal, cell: CellContent, point: Mapping[str, Any] | None) -> Numbers:
+def numbers_of(goal: Goal, cell: CellContent, point: Mapping[str, Any] | None, prices: Prices | None = None) -> Numbers:
     """The numbers of a cell for a goal; ``point`` is its entry for the load level, None for a goal without one."""
     if point is None:
         return _OfLaunches(_kv_per_device(cell))
+    if prices and goal.metric in BOUGHT:
+        return _Costs(cell, point, prices)
     if goal.metric == ENERGY_PER_TOKEN:
         return _OfLaunches(_of_launches(point, ENERGY_PER_TOKEN))
     if goal.metric == GOODPUT_PER_DEVICE:
@@ -90,6 +100,31 @@ class _OfLaunches:
     def weakness(self, metric: str, stat: str) -> str | None:
         """None: there is no sample that could be too small."""
         return None
+
+
+class _Costs:
+    """What a million cost: over all launches at their mean throughput or goodput, and at that of each."""
+
+    def __init__(self, cell: CellContent, point: Mapping[str, Any], prices: Prices) -> None:
+        self._cell, self._point, self._prices = cell, point, prices
+
+    def value(self, metric: str, stat: str) -> float | None:
+        """At the mean of launches."""
+        bought = (self._point["metrics"].get(BOUGHT[metric]) or {}).get("value")
+        return cost_per_million(self._cell, bought, self._prices)
+
+    def by_repeat(self, metric: str, stat: str) -> ByRepeat:
+        """Of the launches that sold any."""
+        costs = {
+            repeat: cost_per_million(self._cell, bought, self._prices)
+            for repeat, bought in _of_launches(self._point, BOUGHT[metric]).items()
+        }
+        return {repeat: cost for repeat, cost in costs.items() if cost is not None}
+
+    def weakness(self, metric: str, stat: str) -> str | None:
+        """A launch without any good request has no cost, and must not be left out of a comparison of costs."""
+        unsold = [repeat for repeat, bought in _of_launches(self._point, BOUGHT[metric]).items() if not bought]
+        return "a value is 0" if unsold else None
 
 
 def _kv_per_device(cell: CellContent) -> ByRepeat:

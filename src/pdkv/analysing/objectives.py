@@ -4,22 +4,18 @@ One row for each workload, objective, load level and cell. Verdicts of an object
 load levels and pairs of cells of a workload. See docs/statistics.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import combinations
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pdkv.analysing.cell_pairs import Pair, Side, reason_of, refusal_of, same_configuration
-from pdkv.analysing.comparability import differing_facts
-from pdkv.analysing.contests import Entrant, decide_contests, hold_contest
+from pdkv.analysing.contests import decide_contests
 from pdkv.analysing.csv_table import tidy, to_csv
-from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, KV_PER_DEVICE, hardware_units
-from pdkv.analysing.load_level import load_label
-from pdkv.analysing.objective_numbers import GOALS, CellContent, Goal, numbers_of, unit_of
-from pdkv.analysing.objective_races import Race, as_row, standings
-from pdkv.analysing.verdicts import MARGIN, geometric_mean
+from pdkv.analysing.hardware_units import hardware_units
+from pdkv.analysing.objective_fields import ObjectiveField, fields_of
+from pdkv.analysing.objective_numbers import GOALS, CellContent, unit_of
+from pdkv.analysing.objective_races import as_row, standings
+from pdkv.analysing.token_cost import BOUGHT, Prices
+from pdkv.analysing.verdicts import MARGIN
 from pdkv.analysing.yardsticks import Yardsticks
 from pdkv.artifacts import read_json, write_csv
 
@@ -31,174 +27,31 @@ COLUMNS = (
 Row = dict[str, Any]
 
 
-@dataclass
-class _Field:
-    """One goal at one load level (``index`` is None for a goal without one): the races, and who is in none."""
+def rank_objectives(cells: Sequence[Path], output: Path, margin: float = MARGIN, prices: Prices | None = None) -> None:
+    """Write where each of the named cells stands; differences up to ``margin`` (0.02: 2%) do not matter.
 
-    goal: Goal
-    index: int | None
-    load: str
-    yardstick: float | None = None
-    races: list[Race] = field(default_factory=list)
-    alone: list[tuple[Entrant, str]] = field(default_factory=list)
-    out: list[tuple[CellContent, str, float | None]] = field(default_factory=list)
-
-
-def rank_objectives(cells: Sequence[Path], output: Path, margin: float = MARGIN) -> None:
-    """Write where each of the named cells stands; differences up to ``margin`` (0.02: 2%) do not matter."""
-    rows = objective_rows([read_json(path, "cell/1") for path in cells], margin)
+    With ``prices`` also what they cost.
+    """
+    rows = objective_rows([read_json(path, "cell/1") for path in cells], margin, prices)
     write_csv(output, to_csv(COLUMNS, rows))
 
 
-def objective_rows(cells: Sequence[CellContent], margin: float = MARGIN) -> list[Row]:
+def objective_rows(cells: Sequence[CellContent], margin: float = MARGIN, prices: Prices | None = None) -> list[Row]:
     """The rows of objectives.csv. ``cells`` are contents of cell.json; one that cannot take part says why."""
     rows: list[Row] = []
     for workload in dict.fromkeys(cell["workload"] for cell in cells):
         inside = [cell for cell in cells if cell["workload"] == workload]
         yardsticks = Yardsticks(inside)
-        for objective in dict.fromkeys(goal.objective for goal in GOALS):
-            goals = [goal for goal in GOALS if goal.objective == objective]
-            fields = [found for goal in goals for found in _fields(goal, inside, yardsticks)]
+        chosen = [goal for goal in GOALS if prices or goal.metric not in BOUGHT]
+        for objective in dict.fromkeys(goal.objective for goal in chosen):
+            goals = [goal for goal in chosen if goal.objective == objective]
+            fields = [found for goal in goals for found in fields_of(goal, inside, yardsticks, prices)]
             decide_contests([each for found in fields for race in found.races for each in race.contests], margin)
             rows += [row for found in fields for row in _rows(found, inside)]
     return rows
 
 
-def _fields(goal: Goal, cells: Sequence[CellContent], yardsticks: Yardsticks) -> Iterator[_Field]:
-    """At each load level where any cell has a value."""
-    points = cells[0]["config"]["workload"]["points"]
-    levels = [(index, load_label(point)) for index, point in enumerate(points)] if goal.at_load else [(None, "")]
-    for index, load in levels:
-        found = _Field(goal, index, load)
-        entrants = [entrant for cell in cells if (entrant := _entrant(found, cell)) is not None]
-        values = {id(entrant.cell): entrant.value for entrant in entrants}
-        found.yardstick = yardsticks.of(partial(_value_of, values))
-        if entrants or any(value is not None for _, _, value in found.out):
-            for group in _on_equal_hardware(goal, entrants):
-                _line_up(found, group)
-            yield found
-
-
-def _value_of(values: Mapping[int, float], cell: CellContent) -> float | None:
-    return values.get(id(cell))
-
-
-def _entrant(found: _Field, cell: CellContent) -> Entrant | None:
-    """The cell with its number; where it has none, it is entered among those that are out."""
-    goal = found.goal
-    point = next((each for each in cell["points"] if each["point"] == found.index), None)
-    why = "no value"
-    if cell["state"] in ("failed", "invalid"):
-        why = reason_of(cell)
-    elif goal.at_load and point is None:
-        why = "not measured at this load"
-    elif point is not None and not point["launches"]:
-        why = point["excluded"][0]["reason"]
-    else:
-        numbers = numbers_of(goal, cell, point)
-        value = numbers.value(goal.metric, goal.stat)
-        if goal.metric == GOODPUT_PER_DEVICE and value == 0:
-            # No ratio to anything: its launches could never decide that it is worse than one that serves well.
-            found.out.append((cell, "no request met the service levels", value))
-            return None
-        if value is not None:
-            by_repeat = numbers.by_repeat(goal.metric, goal.stat)
-            return Entrant(cell, value, by_repeat, numbers.weakness(goal.metric, goal.stat))
-    found.out.append((cell, why, None))
-    return None
-
-
-def _on_equal_hardware(goal: Goal, entrants: Sequence[Entrant]) -> list[list[Entrant]]:
-    """Groups that had as much of it; all together where the number is per device."""
-    if not goal.equal_hardware:
-        return [list(entrants)]
-    groups: dict[tuple[int, str] | None, list[Entrant]] = {}
-    for entrant in entrants:
-        groups.setdefault(hardware_units(entrant.cell), []).append(entrant)
-    return list(groups.values())
-
-
-def _line_up(found: _Field, group: Sequence[Entrant]) -> None:
-    """Split a group into races of cells that may be compared, and hold all contests of each."""
-    if found.goal.equal_hardware and hardware_units(group[0].cell) is None:
-        found.alone += [(entrant, "its hardware is not known") for entrant in group]
-        return
-    if found.goal.metric == KV_PER_DEVICE:
-        # The size that the user set for the cache, not what the deployment left for it.
-        found.alone += [
-            (entrant, "without GPUs the KV cache is as large as was set") for entrant in group if _no_gpus(entrant)
-        ]
-        group = [entrant for entrant in group if not _no_gpus(entrant)]
-    classes: list[list[Entrant]] = []
-    for entrant in group:
-        fitting = next((each for each in classes if _refusal(found.goal, each[0], entrant) is None), None)
-        if fitting is None:
-            classes.append([entrant])
-        else:
-            fitting.append(entrant)
-    for members in classes:
-        if len(members) > 1:
-            found.races.append(_race(found, members))
-        else:
-            found.alone.append((members[0], _why_alone(found.goal, members[0], group)))
-
-
-def _no_gpus(entrant: Entrant) -> bool:
-    units = hardware_units(entrant.cell)
-    return units is not None and units[1] != "GPU"
-
-
-def _race(found: _Field, members: Sequence[Entrant]) -> Race:
-    goal = found.goal
-    members = _over_common_repeats(members)
-    contests = []
-    for pair in combinations(members, 2):
-        contest = hold_contest(*pair, goal.stat, same=same_configuration(_pair(*pair)), metric=goal.metric)
-        contest.yardstick = found.yardstick
-        contests.append(contest)
-    return Race(members, goal.higher, contests)
-
-
-def _over_common_repeats(members: Sequence[Entrant]) -> Sequence[Entrant]:
-    """Where launches are missing, values over the repeats that all have: else a repeat that only one cell ran, on a
-    busier host perhaps, would order them against what the contests say, which are held repeat by repeat.
-
-    The geometric mean, as of the contests. As they were where no repeat is of all, or a value is 0.
-    """
-    repeats = [set(each.by_repeat) for each in members]
-    common = sorted(set.intersection(*repeats))
-    if all(each == repeats[0] for each in repeats) or not common:
-        return members
-    values = [[each.by_repeat[repeat] for repeat in common] for each in members]
-    if any(value <= 0 for each in values for value in each):
-        return members
-    return [
-        replace(each, value=geometric_mean(found), common=len(common))
-        for each, found in zip(members, values, strict=True)
-    ]
-
-
-def _why_alone(goal: Goal, entrant: Entrant, group: Sequence[Entrant]) -> str:
-    others = [each for each in group if each is not entrant]
-    if others:
-        return _refusal(goal, others[0], entrant) or ""
-    return "no other cell on as much hardware has a value" if goal.equal_hardware else "no other cell has a value"
-
-
-def _refusal(goal: Goal, one: Entrant, other: Entrant) -> str | None:
-    """Why two entrants may not be set against each other: beyond that of their cells, goodput by other limits."""
-    refusal = refusal_of(_pair(one, other))
-    if refusal is None and goal.metric == GOODPUT_PER_DEVICE and one.cell["slo"] != other.cell["slo"]:
-        return f"not comparable: {'; '.join(differing_facts(one.cell['slo'], other.cell['slo']))}"
-    return refusal
-
-
-def _pair(one: Entrant, other: Entrant) -> Pair:
-    """Two cells that may differ in mode and precision, and in nothing else."""
-    return Pair("baseline", Side(one.cell), Side(other.cell))
-
-
-def _rows(found: _Field, cells: Sequence[CellContent]) -> Iterator[Row]:
+def _rows(found: ObjectiveField, cells: Sequence[CellContent]) -> Iterator[Row]:
     """A row for each cell, in the order of the cells."""
     rows: dict[int, Row] = {}
     for number, race in enumerate(found.races, 1):
@@ -217,7 +70,7 @@ def _rows(found: _Field, cells: Sequence[CellContent]) -> Iterator[Row]:
         yield {**dict.fromkeys(COLUMNS), **_names(found, cell), **known}
 
 
-def _names(found: _Field, cell: CellContent) -> Row:
+def _names(found: ObjectiveField, cell: CellContent) -> Row:
     goal, units = found.goal, hardware_units(cell)
     point = next((each for each in cell["points"] if each["point"] == found.index), None)
     states = {cell["state"], point["state"]} if point else {cell["state"]}
@@ -231,5 +84,5 @@ def _names(found: _Field, cell: CellContent) -> Row:
         "mode": cell["mode"],
         "dtype": cell["dtype"],
         "state": "suspect" if cell["state"] == "valid" and "suspect" in states else cell["state"],
-        "unit": unit_of(goal, cell),
+        "unit": unit_of(goal, cell, found.prices),
     }

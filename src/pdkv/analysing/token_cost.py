@@ -1,11 +1,14 @@
-"""What output tokens cost at the configured price of the hardware that a cell runs on."""
+"""What output tokens, and requests that were served well, cost at the price of the hardware that a cell runs on."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pdkv.analysing.hardware_units import hardware_units
 
+COST, GOOD_COST = "cost_per_million_tokens", "cost_per_million_good_requests"
+BOUGHT = {COST: "output_throughput", GOOD_COST: "goodput"}  # so many a second
 _SECONDS_PER_HOUR = 3600
 
 
@@ -25,6 +28,11 @@ class Prices:
         gpu, host = content.get("per_gpu_hour"), content.get("per_host_hour")
         return cls(None if gpu is None else float(gpu), None if host is None else float(host), str(content["currency"]))
 
+    @classmethod
+    def from_text(cls, text: str) -> "Prices | None":
+        """:meth:`from_json` of JSON; ``None`` of an empty text."""
+        return cls.from_json(json.loads(text)) if text else None
+
     def of_an_hour(self, cell: Mapping[str, Any]) -> float | None:
         """All GPUs of a cell, or, where it computes on a CPU, the host. ``None`` for what has no price."""
         units = hardware_units(cell)
@@ -34,8 +42,17 @@ class Prices:
             return None if self.per_gpu_hour is None else self.per_gpu_hour * units[0]
         return self.per_host_hour
 
+    def why_none(self, cell: Mapping[str, Any]) -> str | None:
+        """Why a cell has no price; ``None`` if it has one."""
+        if self.of_an_hour(cell) is not None:
+            return None
+        units = hardware_units(cell)
+        if units is None:
+            return "its hardware is not known"
+        return "no GPU price given" if units[1] == "GPU" else "no host price given"
 
-def cost_per_million_tokens(cell: Mapping[str, Any], output_tok_s: float | None, prices: Prices) -> float | None:
-    """Price of a million output tokens at a throughput that is kept up; idle hours are not in it."""
+
+def cost_per_million(cell: Mapping[str, Any], per_second: float | None, prices: Prices) -> float | None:
+    """Price of a million tokens or requests at a rate that is kept up; idle hours are not in it."""
     hour = prices.of_an_hour(cell)
-    return None if hour is None or not output_tok_s else hour / (output_tok_s * _SECONDS_PER_HOUR) * 1e6
+    return None if hour is None or not per_second else hour / (per_second * _SECONDS_PER_HOUR) * 1e6

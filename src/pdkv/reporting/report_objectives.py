@@ -16,7 +16,7 @@ from pdkv.reporting.report_outcomes import (
     split_from,
     value_with_unit,
 )
-from pdkv.reporting.report_phrases import format_change, listed
+from pdkv.reporting.report_phrases import digits_of_changes, format_change, listed
 from pdkv.reporting.report_refusals import why_unlike
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -83,10 +83,12 @@ def _lead(results: StudyResults, outcome: Outcome, say: Wording) -> tuple[Value,
     lead = outcome.lead
     if lead is None:
         return value, Value(DASH), Value(DASH)
-    under = ""
+    under, digits = "", 1
+    if outcome.place == "best" and lead.ratio is not None:  # a lead, however small, is shown as one
+        digits = digits_of_changes((lead.ratio, *(lead.interval or ())))
     if lead.interval is not None:
-        under = say("effects.interval", **interval_ends(*lead.interval))
-    change = DASH if lead.ratio is None else format_change(lead.ratio)
+        under = say("effects.interval", **interval_ends(*lead.interval, digits))
+    change = DASH if lead.ratio is None else format_change(lead.ratio, digits)
     mark = SAME if _same_configuration(results, outcome, lead) else ""
     rival = Value(marked_cells([lead.rival], say), value_with_unit(lead.rival, say))
     return value, rival, Value(change, under, mark=mark)

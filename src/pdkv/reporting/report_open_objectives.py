@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pdkv.analysing.objective_numbers import GOALS
+from pdkv.analysing.objective_numbers import GOALS, OF_SERVICE
 from pdkv.analysing.objective_places import Outcome
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_findings import tell_more
@@ -20,6 +20,8 @@ from pdkv.reporting.report_service import percent
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 
+OPTIONAL = ("goodput", "cost", "service cost")
+
 
 def tell_nothing(races: Sequence[Outcome], say: Wording) -> str:
     """That no cell could be put aside anywhere, and what would be needed."""
@@ -31,7 +33,7 @@ def tell_nothing(races: Sequence[Outcome], say: Wording) -> str:
         return say("recommend.nothing_tested")
     needed: dict[str, int] = {}
     for race in few:
-        kind = race.stat if race.stat == "p99" else race.objective if race.objective == "goodput" else "other"
+        kind = "p99" if race.stat == "p99" else "goodput" if race.metric in OF_SERVICE else "other"
         needed[kind] = max(needed.get(kind, 0), int(race.more_repeats))
     first = needed.get("other") or min(needed.values())
     later = [kind for kind in ("p99", "goodput") if needed.get(kind, 0) > first]
@@ -55,21 +57,35 @@ def tell_missing(
     """Objectives that were not measured at all, and those in which no two cells met."""
     known = {outcome.objective for outcome in outcomes}
     measured = {outcome.objective for outcome in outcomes if outcome.place != "out"}
-    # Goodput is no objective of a study without service levels: then it has no rows.
-    every = [name for name in dict.fromkeys(goal.objective for goal in GOALS) if name != "goodput" or name in known]
+    # Without service levels goodput is no objective, without prices no cost is: then they have no rows.
+    every = [name for name in dict.fromkeys(goal.objective for goal in GOALS) if name not in OPTIONAL or name in known]
     raced = {race.objective for race in races}
     unserved = _tell_unserved(results, outcomes, say)
     if unserved:  # then goodput was measured, and is told by itself
-        every = [name for name in every if name != "goodput"]
-    told = {
-        "recommend.not_measured": [name for name in every if name not in measured],
-        "recommend.nothing_to_compare": [name for name in every if name in measured - raced],
-    }
-    return unserved + [
-        say(key, goals=listed([objective_name(name, say) for name in names], say))
-        for key, names in told.items()
-        if names
-    ]
+        every = [name for name in every if name not in ("goodput", "service cost")]
+    sentences = list(unserved)
+    untold = [name for name in every if name not in measured]
+    if untold:
+        sentences.append(say("recommend.not_measured", goals=_goals(untold, say)))
+    alone: dict[str, list[str]] = {}
+    for name in every:
+        if name in measured - raced:
+            alone.setdefault(_common_reason(outcomes, name, say), []).append(name)
+    for reason, names in alone.items():
+        key = "recommend.nothing_to_compare_why" if reason else "recommend.nothing_to_compare"
+        sentences.append(say(key, goals=_goals(names, say), reason=reason))
+    return sentences
+
+
+def _goals(objectives: Sequence[str], say: Wording) -> str:
+    return listed([objective_name(name, say) for name in objectives], say)
+
+
+def _common_reason(outcomes: Sequence[Outcome], objective: str, say: Wording) -> str:
+    """Why no two cells met, where it is the same for all that have a value; empty where reasons differ."""
+    alone = (each.cells[0].row["note"] for each in outcomes if each.objective == objective and each.place != "out")
+    reasons = {retell(note or "", say) for note in alone}
+    return reasons.pop() if len(reasons) == 1 else ""
 
 
 def _tell_unserved(results: StudyResults, outcomes: Sequence[Outcome], say: Wording) -> list[str]:

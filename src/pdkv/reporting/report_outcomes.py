@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from pdkv.analysing.load_level import load_label
-from pdkv.analysing.objective_numbers import goal_of
+from pdkv.analysing.objective_numbers import OF_SERVICE, goal_of
 from pdkv.analysing.objective_places import Outcome, PlacedCell
 from pdkv.analysing.service_levels import SHARE
 from pdkv.analysing.study_results import StudyResults
@@ -48,8 +48,12 @@ def amount(outcome: Outcome, say: Wording) -> str:
 
 def value_with_unit(cell: PlacedCell, say: Wording) -> str:
     """``55.6 ms``."""
-    unit = word_key(cell.row["unit"].replace("/", "_per_"))
-    return f"{format_quantity(cell.value)} {say(f'unit.{unit}')}"
+    currency, _, sold = cell.row["unit"].partition("/M ")
+    if sold:
+        unit = say(f"unit.M_{sold}", currency=currency)
+    else:
+        unit = say(f"unit.{word_key(cell.row['unit'].replace('/', '_per_'))}")
+    return f"{format_quantity(cell.value)} {unit}"
 
 
 def said_cell(cell: PlacedCell, say: Wording) -> str:
@@ -69,9 +73,12 @@ def marked_cells(cells: Iterable[PlacedCell], say: Wording) -> str:
     return say("list.comma").join(f"{cell.name}{SUSPECT if cell.suspect else ''}" for cell in cells)
 
 
-def interval_ends(low: float, high: float) -> dict[str, str]:
+def interval_ends(low: float, high: float, digits: int = 1) -> dict[str, str]:
     """``low`` and ``high`` of an interval as changes, the percent sign left to the change before it."""
-    return {"low": format_change(low).replace("%", ""), "high": format_change(high).replace("%", "")}
+    return {
+        "low": format_change(low, digits).replace("%", ""),
+        "high": format_change(high, digits).replace("%", ""),
+    }
 
 
 def word_key(words: str) -> str:
@@ -80,11 +87,11 @@ def word_key(words: str) -> str:
 
 
 def best_share_served(results: StudyResults, outcome: Outcome) -> float | None:
-    """The largest share of requests that met the service levels, of all cells at a load level of goodput."""
+    """The largest share of requests that met the service levels, of all cells at a load level; None of other goals."""
     index = next(
         (i for i, p in enumerate(results.points_of(outcome.workload)) if load_label(p) == outcome.concurrency), None
     )
-    if outcome.objective != "goodput" or index is None:
+    if outcome.metric not in OF_SERVICE or index is None:
         return None
     cells = [cell for cell in results.cells_of(outcome.workload) if cell.usable]
     return max((share for cell in cells if (share := cell.value(index, SHARE, "value")) is not None), default=None)

@@ -15,7 +15,7 @@ from pdkv.reporting.report_findings import (
     tell_range,
     tell_without_interval,
 )
-from pdkv.reporting.report_phrases import hardware_pair, levels_phrase, listed, listed_few, number_phrase
+from pdkv.reporting.report_phrases import change_digits, hardware_pair, levels_phrase, listed, listed_few, number_phrase
 from pdkv.reporting.wording import Wording
 
 
@@ -99,4 +99,6 @@ def _entry(members: Sequence[Told], kind: str, say: Wording) -> str:
     name = number_phrase(*members[0].number, say)
     if kind == "equivalent":
         return name
-    return say("findings.entry", name=name, effects=tell_range([each.effect.ratio or 1.0 for each in members], say))
+    digits = max(change_digits(each.effect) for each in members)
+    changes = tell_range([each.effect.ratio or 1.0 for each in members], say, digits)
+    return say("findings.entry", name=name, effects=changes)

@@ -84,7 +84,12 @@ def change_digits(effect: Effect) -> int:
     """Decimals that show the change and its interval: one, and more where a difference was found below that."""
     if effect.verdict not in ("lower", "higher") or effect.ratio is None:
         return 1
-    smallest = min((abs(end - 1) * 100 for end in (effect.ratio, *(effect.interval or ())) if end != 1), default=1.0)
+    return digits_of_changes((effect.ratio, *(effect.interval or ())))
+
+
+def digits_of_changes(ratios: Iterable[float]) -> int:
+    """Decimals that show all of these changes as more than nothing."""
+    smallest = min((abs(ratio - 1) * 100 for ratio in ratios if ratio != 1), default=1.0)
     return next((digits for digits in range(1, _MOST_DIGITS) if smallest >= 0.5 * 10**-digits), _MOST_DIGITS)
 
 

@@ -23,7 +23,7 @@ from pdkv.reporting.report_outcomes import (
     said_cell,
     said_cells,
 )
-from pdkv.reporting.report_phrases import counted, levels_phrase, listed_few
+from pdkv.reporting.report_phrases import counted, digits_of_changes, levels_phrase, listed_few
 from pdkv.reporting.wording import Wording
 
 
@@ -180,9 +180,10 @@ def _lead(alike: Sequence[Outcome], say: Wording) -> str:
     intervals = [lead.interval for lead in leads if lead.interval is not None]
     if not ratios:
         return ""
-    change = tell_range(ratios, say)
+    digits = digits_of_changes([*ratios, *(end for interval in intervals for end in interval)])
+    change = tell_range(ratios, say, digits)
     if intervals:
-        ends = interval_ends(min(low for low, _ in intervals), max(high for _, high in intervals))
+        ends = interval_ends(min(low for low, _ in intervals), max(high for _, high in intervals), digits)
         change = say("recommend.with_interval", change=change, **ends)
     rivals = dict.fromkeys(said_cell(lead.rival, say) for lead in leads)
     key = "recommend.lead" if len(rivals) == 1 else "recommend.leads"
