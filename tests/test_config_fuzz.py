@@ -82,6 +82,9 @@ def assert_helpful(message: str | None, name: object, where: str = "study.yaml")
         )
 
 
+@pytest.mark.fault(
+    "input", "1,600 mutated config files", "each is planned or ends in one message with the file; never a traceback"
+)
 @pytest.mark.parametrize("block", range(4))
 def test_spoilt_files_are_planned_or_refused(try_config: Callable[..., str | None], block: int) -> None:
     outcomes: Counter[bool] = Counter()
@@ -95,6 +98,9 @@ def test_spoilt_files_are_planned_or_refused(try_config: Callable[..., str | Non
     assert outcomes[True] > 15 and outcomes[False] > 200, "the mutations reach both sides"
 
 
+@pytest.mark.fault(
+    "input", "hostile texts at every key that takes a text", "planned as they are or refused by name; no traceback"
+)
 @pytest.mark.parametrize("key", TEXT_KEYS, ids=lambda key: ".".join(map(str, key)))
 def test_hostile_texts_at_every_key_that_takes_a_text(
     try_config: Callable[..., str | None], key: tuple[str | int, ...]
@@ -119,6 +125,7 @@ def test_hostile_addresses_and_commands(try_config: Callable[..., str | None]) -
         assert_helpful(try_config(json.dumps(commanded).encode()), text)
 
 
+@pytest.mark.fault("input", "hostile keys at every level", "refused by name, with what is allowed")
 @pytest.mark.parametrize("place", [(), ("workloads",), ("modes",), ("modes", "1p1d"), ("engine", "args")])
 def test_hostile_keys(try_config: Callable[..., str | None], place: tuple[str, ...]) -> None:
     for key in (*HOSTILE_TEXTS, *KEYS):
@@ -131,6 +138,7 @@ def test_hostile_keys(try_config: Callable[..., str | None], place: tuple[str, .
         assert_helpful(try_config(json.dumps(study).encode()), key)
 
 
+@pytest.mark.fault("input", "anything after --config", "one message that names --config")
 def test_anything_on_the_command_line(try_config: Callable[..., str | None]) -> None:
     """Snakemake's --config brings whatever YAML makes of it, past our own reading of the file."""
     rng = random.Random(5)
@@ -154,6 +162,7 @@ def spoilt_files(count: int, folder: Path) -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.fault("input", "mutated config files at `pdkv check`", "exit status 0 or 2, never a traceback")
 def test_the_command_line_says_the_same(tmp_path: Path) -> None:
     """In one process: what `pdkv check` prints and how it exits, without the start of Python thirty times."""
     names = [str(path) for path in spoilt_files(40, tmp_path)]
@@ -170,6 +179,11 @@ def test_the_command_line_says_the_same(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.fault(
+    "input",
+    "mutated config files at `snakemake --configfile`",
+    "exit status 2 with the file; what is no YAML at all ends in Snakemake's own message, status 1",
+)
 def test_snakemake_says_the_same(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1", "--dry-run"]
     for path in spoilt_files(6, tmp_path):

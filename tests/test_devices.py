@@ -130,6 +130,7 @@ def test_a_field_that_fails_once_is_asked_again() -> None:
     assert reader.read()["power_w"] == 70.0
 
 
+@pytest.mark.fault("devices", "a MIG slice", "asked itself: no utilisation, its own memory, never its card's")
 def test_a_slice_is_asked_itself_and_not_its_card() -> None:
     no_utilization = {"nvmlDeviceGetUtilizationRates": not_supported}
     piece = FakeGpu("MIG-aa", memory_total=20 * GIB, memory_used=GIB, answers=no_utilization)
@@ -148,6 +149,7 @@ def test_memory_without_the_reserved_part_falls_back_where_the_driver_is_old() -
     assert GpuReader(OldNvml(FakeGpu(ONE, memory_used=GIB)), ONE).read()["mem_bytes"] == GIB
 
 
+@pytest.mark.fault("devices", "one of two GPUs is lost", "the other one's trace goes on")
 def test_a_lost_gpu_ends_its_own_trace_only(start_gpus: Callable[..., Trace]) -> None:
     trace = start_gpus(FakeGpu(ONE), FakeGpu(TWO, lost_after=30))
     await_(lambda: trace.missing(TWO))
@@ -165,6 +167,9 @@ def test_a_gpu_that_is_not_there_counts_as_lost() -> None:
         GpuReader(FakeNvml(), ONE).read()
 
 
+@pytest.mark.fault(
+    "devices", "a GPU that answers its first query after seconds", "no other device is delayed; lateness is recorded"
+)
 def test_a_slow_first_query_delays_no_other_device_and_is_recorded(start_gpus: Callable[..., Trace]) -> None:
     trace = start_gpus(FakeGpu(ONE), FakeGpu(TWO, first_query_s=1.0))
     slow = await_(lambda: trace.of(TWO))[0]
@@ -521,6 +526,7 @@ def test_a_sampler_that_died_keeps_what_it_had_and_says_so(tmp_path: Path) -> No
     assert pq.read_table(tmp_path / "samples.parquet").num_rows > 0
 
 
+@pytest.mark.fault("devices", "the sampler of devices cannot start", "the trial goes on without samples, and says why")
 def test_a_sampler_that_cannot_start_says_why(tmp_path: Path) -> None:
     with start_sampler(tmp_path, cores=[0], run_on=[100_000]) as sampler:
         problem = sampler.stop(tmp_path / "samples.parquet")

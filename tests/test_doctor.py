@@ -223,6 +223,11 @@ def wait_for(path: Path, patience_s: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.fault(
+    "host",
+    "measurement, keeper and server are killed at once",
+    "`pdkv doctor` names what they left with its size, `--clean` takes it away and nothing else",
+)
 def test_a_trial_that_was_killed_with_all_that_guards_it(study: Study, tmp_path: Path) -> None:
     """SIGKILL of measurement, keeper and server at once: what they leave is named with its size, and taken away."""
     ours, others = (Path(f"/dev/shm/psm_pdkvtest_{uuid.uuid4().hex[:8]}") for _ in range(2))

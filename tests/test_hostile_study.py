@@ -83,12 +83,14 @@ def everything_in(path: Path) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.fault("input", "shell code in names, values, paths and titles of a study", "nothing of it runs")
 def test_nothing_of_it_ran(finished: tuple[Path, str]) -> None:
     folder, _ = finished
     assert not [path for path in folder.parent.rglob("*") if path.name == "pwned"]
     assert not (ROOT / "pwned").exists()
 
 
+@pytest.mark.fault("input", "names that lead out of the folder", "nothing is written outside results/ and reports/")
 def test_nothing_was_written_elsewhere(finished: tuple[Path, str]) -> None:
     folder, _ = finished
     assert {path.name for path in folder.iterdir()} <= {"config", "results", "reports", ".snakemake", ".cache"}
@@ -103,6 +105,7 @@ def test_hostile_values_reach_the_engine_as_they_are(finished: tuple[Path, str])
     assert HOSTILE in argv and stages["instances"][0]["env"]["SOME_NAME"] == HOSTILE
 
 
+@pytest.mark.fault("input", "nobody said where servers listen", "on loopback only")
 def test_servers_listen_on_loopback(finished: tuple[Path, str]) -> None:
     folder, _ = finished
     for stages in folder.rglob("stages.json"):
@@ -126,6 +129,11 @@ def test_the_server_did_tell(finished: tuple[Path, str]) -> None:
     assert "AWS_SECRET_ACCESS_KEY=[hidden]" in broken["outcome"]["excerpt"] or "[hidden]" in json.dumps(broken)
 
 
+@pytest.mark.fault(
+    "input",
+    "API keys, tokens and passwords in the environment",
+    "in no plan, log, result, report or line on the terminal",
+)
 @pytest.mark.parametrize("secret", HIDDEN_VALUES)
 def test_no_file_and_no_line_holds_a_secret(finished: tuple[Path, str], secret: str) -> None:
     folder, said = finished

@@ -112,6 +112,7 @@ def test_the_message_names_the_holder(
         lease_host(trial="x", folder=tmp_path)
 
 
+@pytest.mark.fault("host", "a measurement that holds GPUs is killed", "its lease is free at once")
 def test_the_death_of_the_holder_frees_everything(
     lease: Callable[..., Lease], other_process: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
@@ -126,6 +127,9 @@ def test_the_death_of_the_holder_frees_everything(
         assert host.uuids == ()
 
 
+@pytest.mark.fault(
+    "host", "notes of dead measurements in the lease folder after a reboot", "they hold nothing and name nobody"
+)
 def test_a_note_of_a_dead_holder_names_nobody(lease: Callable[..., Lease], tmp_path: Path) -> None:
     (tmp_path / TWO).write_text(json.dumps({"pid": 1, "trial": "long gone"}))
     with lease(1, env={"CUDA_VISIBLE_DEVICES": "0"}), pytest.raises(UserError) as raised:
@@ -162,6 +166,9 @@ def test_a_gpu_whose_memory_a_stranger_holds_is_left_to_him(lease: Callable[...,
     assert raised.value.problem == f"no lease of 1 of 2 GPUs within 0.0 s: {user}; {holder}"
 
 
+@pytest.mark.fault(
+    "devices", "a foreign process on every GPU that is visible", "waits two minutes, then says who holds what"
+)
 def test_strangers_are_waited_for_and_then_named(lease: Callable[..., Lease], nvml: FakeNvml) -> None:
     occupy(nvml.gpus[0], 3, 4_194_999)  # of another container: it has no name here
     said: list[str] = []
@@ -307,6 +314,7 @@ def test_a_link_in_place_of_a_lock_file_is_not_followed(tmp_path: Path) -> None:
     assert victim.read_text() == "precious"
 
 
+@pytest.mark.fault("host", "the folder of leases cannot be written", "refused with the way out")
 def test_a_folder_that_is_none_is_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PDKV_LEASE_DIR", str(tmp_path / "file"))

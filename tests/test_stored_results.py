@@ -97,6 +97,9 @@ def edit(path: Path) -> None:
         path.write_bytes(path.read_bytes().replace(b"1", b"7", 1) + b"\n")
 
 
+@pytest.mark.fault(
+    "stored", "evidence that was truncated, emptied, lost or edited", "named with what to delete, never used"
+)
 @pytest.mark.parametrize("harm", [cut, empty, lose, edit], ids=lambda harm: harm.__name__)
 @pytest.mark.parametrize("file", ["sends.parquet", "events.parquet", "samples.parquet", "scrapes.jsonl"])
 def test_evidence_is_what_was_measured(workspace: Workspace, file: str, harm: Callable[[Path], None]) -> None:
@@ -109,6 +112,11 @@ def test_evidence_is_what_was_measured(workspace: Workspace, file: str, harm: Ca
     assert "stages.json and run snakemake again" in caught.value.remedy
 
 
+@pytest.mark.fault(
+    "stored",
+    "any file that a step reads was truncated, edited or is missing",
+    "the step ends with status 2, names the file and what to do",
+)
 @pytest.mark.parametrize(("verb", "file"), CASES)
 def test_each_reader_names_the_file(workspace: Workspace, verb: str, file: str) -> None:
     """One kind of harm each, by turns: starting a verb takes a second."""
@@ -130,6 +138,7 @@ def test_what_is_unharmed_is_read(workspace: Workspace) -> None:
         assert done.returncode == 0, (verb, done.stderr)
 
 
+@pytest.mark.fault("stored", "a table of another launch among the evidence", "named, never used")
 def test_evidence_of_another_launch_is_told(workspace: Workspace, tmp_path: Path) -> None:
     trial = workspace.folder / TRIAL
     stages = read_json(trial / "stages.json", "stages/1")
@@ -139,6 +148,9 @@ def test_evidence_of_another_launch_is_told(workspace: Workspace, tmp_path: Path
         check_seals(trial, stages, "sends.parquet")
 
 
+@pytest.mark.fault(
+    "stored", "a missing one of several derived files", "made again from the evidence; nothing is measured"
+)
 def test_snakemake_makes_again_what_was_deleted_and_measures_nothing(workspace: Workspace) -> None:
     for name in ("metrics.json", "launch.json", "../cell.json"):
         (workspace.folder / TRIAL / name).unlink()
@@ -158,6 +170,11 @@ class TestArtifacts:
         path.write_text(json.dumps(json.loads(path.read_text("utf-8")), indent=4, sort_keys=True))
         assert read_json(path, "a/1") == content
 
+    @pytest.mark.fault(
+        "stored",
+        "a JSON file of an old schema version, or edited by hand",
+        "named with both versions, or as changed; never used",
+    )
     @pytest.mark.parametrize(
         ("old", "new", "message"),
         [
@@ -191,6 +208,7 @@ class TestArtifacts:
             with pytest.raises(UserError, match=r"f\.json"):
                 read(tmp_path / "f.json")
 
+    @pytest.mark.fault("stored", "a table that a spreadsheet program has saved", "named, never used")
     def test_csv_saved_by_another_program_is_told(self, tmp_path: Path) -> None:
         path = tmp_path / "t.csv"
         write_csv(path, "a,b\n1.5,x\n")
@@ -202,6 +220,7 @@ class TestArtifacts:
         with pytest.raises(UserError, match="longer or shorter than the header"):
             read_csv(path)
 
+    @pytest.mark.fault("stored", "a flipped bit in a Parquet file", "named by its checksum, never used")
     def test_a_flipped_bit_in_parquet_is_told(self, tmp_path: Path) -> None:
         path = tmp_path / "t.parquet"
         write_table(path, pa.table({"a": list(range(5000))}))

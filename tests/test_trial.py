@@ -372,6 +372,11 @@ class TestFailing:
         assert (failure.stage, failure.reason) == ("load", "single was killed by signal 9 (SIGKILL)")
 
 
+@pytest.mark.fault(
+    "host",
+    "the same trial is measured twice at the same time",
+    "the second waits 30 s for the first, then is refused with the folder",
+)
 def test_a_second_measurement_of_the_same_trial_is_refused(tmp_path: Path) -> None:
     with (
         gathering_folder(tmp_path, tmp_path / "logs"),
@@ -381,6 +386,9 @@ def test_a_second_measurement_of_the_same_trial_is_refused(tmp_path: Path) -> No
         raise AssertionError("two measurements in one folder")
 
 
+@pytest.mark.fault(
+    "host", "half files of a killed measurement lie in the folder", "thrown away by the next one, never read"
+)
 def test_what_a_killed_measurement_left_is_thrown_away(tmp_path: Path) -> None:
     (tmp_path / ".measuring").mkdir()
     (tmp_path / ".measuring" / "events.parquet").write_bytes(b"half")
@@ -449,6 +457,11 @@ def wait_until_gone(pids: list[int], within_s: float) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.fault(
+    "host",
+    "SIGTERM, SIGHUP or Ctrl-C to the measure job while a deaf engine starts",
+    "all servers end, nothing is written, it counts as an interruption and not as a failure of the cell",
+)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_during_start_up_ends_everything(tmp_path: Path, number: signal.Signals) -> None:
     """The engine is deaf, its workers have left its group: a second signal in the middle of it changes nothing."""
@@ -466,6 +479,9 @@ def test_a_signal_during_start_up_ends_everything(tmp_path: Path, number: signal
     assert "worker" in (tmp_path / "logs" / "server" / "single.log").read_text()
 
 
+@pytest.mark.fault(
+    "host", "SIGTERM to the measure job in mid-load", "all servers end, nothing is written, measured next time"
+)
 def test_a_signal_during_the_load_ends_everything(tmp_path: Path) -> None:
     measurement = start_measurement(tmp_path, fake_plan(requests=4000, FAKE_WORKERS="1"))
     workers = wait_for_workers(tmp_path, 1)
@@ -480,6 +496,11 @@ def test_a_signal_during_the_load_ends_everything(tmp_path: Path) -> None:
     assert not (tmp_path / "stages.json").exists()
 
 
+@pytest.mark.fault(
+    "host",
+    "the measure job is killed in mid-load",
+    "its servers end at once; nothing looks finished; measured next time",
+)
 def test_a_killed_measurement_leaves_no_server(tmp_path: Path) -> None:
     """SIGKILL gives the measurement no chance: the keepers see that it is gone."""
     measurement = start_measurement(tmp_path, fake_plan(FAKE_WORKERS="2", FAKE_READY_S="never"))

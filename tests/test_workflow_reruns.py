@@ -318,6 +318,9 @@ class TestSourceChanges:
 class TestFailedCells:
     BROKEN = STUDY.replace("mine: {args: {max_num_seqs: 8}}", 'mine: {args: {max_num_seqs: 8}, env: {FAKE_EXIT: "3"}}')
 
+    @pytest.mark.fault(
+        "launch", "one cell of a study fails", "the report names it and holds the others; each run tries it again"
+    )
     def test_report_is_written_and_the_cell_is_tried_again_until_it_runs(self, workspace: Workspace) -> None:
         workspace.write_study(self.BROKEN)
         workspace.run()
@@ -350,6 +353,11 @@ class TestFailedCells:
 class TestKilled:
     SLOW = STUDY.replace("mine: {args: {max_num_seqs: 8}}", 'mine: {env: {FAKE_READY_S: "never"}}')
 
+    @pytest.mark.fault(
+        "host",
+        "Ctrl-C or SIGKILL of a whole run, snakemake and job",
+        "finished cells are kept as they are, only the one at work is measured again, without a flag",
+    )
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "ctrl-c"])
     def test_finished_cells_are_kept_and_the_killed_one_is_measured(self, workspace: Workspace, number: int) -> None:
         before = (workspace.trial("default") / "stages.json").read_bytes()
@@ -420,6 +428,9 @@ class TestConfigOnTheCommandLine:
         assert done.returncode == 2
         assert "pdkv: --config: repeats: found 0" in done.stdout
 
+    @pytest.mark.fault(
+        "input", "a study that would run for years", "refused before it starts, with its time and the limit"
+    )
     def test_unfeasible_study_is_refused_before_it_starts(self, tmp_path: Path) -> None:
         workspace = Workspace(tmp_path)
         workspace.write_study(STUDY.replace("requests: 4", "requests: 1000000000"))
@@ -444,6 +455,7 @@ class TestOrder:
 
 
 class TestFoldersThatAShellReads:
+    @pytest.mark.fault("input", "a clone whose path holds blanks, quotes and accents", "the whole chain runs")
     def test_whole_chain_in_a_clone_with_blanks_quotes_and_accents(self, tmp_path: Path) -> None:
         clone = tmp_path / "o'brien (2) é" / "pd kv"
         clone.mkdir(parents=True)
@@ -471,6 +483,7 @@ class TestSnakemakesOwnTools:
         assert "summary.pdf" in html and "metrics_0.svg" in html
 
 
+@pytest.mark.fault("host", "two snakemakes on one folder", "the second is refused at once, with what to do")
 def test_two_runs_in_one_folder_do_not_meet(workspace: Workspace) -> None:
     workspace.write_study(TestKilled.SLOW)
     with subprocess.Popen(
