@@ -62,6 +62,8 @@ def test_of_many_cells_a_few_are_named_and_the_rest_counted() -> None:
     said, table = conclude(*(placed(name, "cannot tell") for name in names), placed("slow", "worse", value="300"))
     assert "mode0/fp16, mode1/fp16, mode2/fp16 and 17 others may be the best, which of them cannot be told" in said[0]
     assert "mode19/fp16" in table.rows[0][3].text
+    _, table = conclude(*(placed(f"m{number}", "cannot tell") for number in range(30)))
+    assert table.rows[0][3].text.endswith("m19/fp16 and 10 others (results/objectives.csv names all)")
 
 
 def test_cells_that_met_nobody_for_one_reason_are_told_with_it() -> None:

@@ -445,11 +445,53 @@ class TestTruthOfWords:
         assert any("that were launched ran on CPU cores" in text for text in report.untold)
 
 
+class TestDoubt:
+    def test_where_all_cells_are_suspect_one_sentence_says_so_and_no_name_is_marked(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, suspect=EVERY_CELL))
+        assert "All numbers are in doubt, so that no sentence marks a cell: foreign load." in report.untold
+        assert not [text for text in texts_of(report) if "(suspect)" in text]
+        some = report_of(tmp_path / "some", replace(ALL_GOOD, suspect=EVERY_CELL - {("default", "fp16")}))
+        assert any("(suspect)" in text for text in some.said)
+        assert not any(text.startswith("All numbers are in doubt") for text in some.untold)
+
+
 class TestFailures:
     def test_reason_attempt_and_remedy_of_a_failed_launch(self, six: Report) -> None:
         text = section_text(six, "1p1d/fp8 (short), launch 1")
         assert "Failed at launch, attempt 2: decode-0 ended before it was ready" in text
         assert "What to do: read the server's log" in text
+
+    def test_launches_of_a_cell_that_failed_alike_are_told_once(self, tmp_path: Path) -> None:
+        report = report_of(tmp_path, replace(ALL_GOOD, launches=3, failed=frozenset({("1p1d", "fp8")})))
+        text = section_text(report, "1p1d/fp8 (short), launches 1, 2 and 3")
+        assert text.count("Failed at launch") == text.count("What to do") == 1
+        assert "The log ends in the same way in launches 1, 2 and 3; it is shown once." in text
+        logs = [block for section in report.sections for block in section.blocks if isinstance(block, Excerpt)]
+        assert sum("NIXL agent could not be created" in log.text for log in logs) == 1
+
+    @pytest.mark.parametrize(
+        ("excerpts", "titles"),
+        [
+            (("pid 12: no", "pid 345: no", "pid 6: no"), ["launches 1, 2 and 3"]),
+            (("no", "other", "no"), ["launches 1 and 3", "launch 2"]),
+        ],
+    )
+    def test_logs_are_alike_where_only_numbers_differ(
+        self, tmp_path: Path, excerpts: tuple[str, ...], titles: list[str]
+    ) -> None:
+        def change(content: Any) -> None:
+            for trial, excerpt in zip(content["trials"], excerpts, strict=True):
+                trial["failure"]["excerpt"] = excerpt
+
+        cells = write_sample(tmp_path, replace(ALL_GOOD, launches=3, failed=frozenset({("1p1d", "fp8")})))
+        change_cell(cells[-1], change)
+        report = read_report(cells, tmp_path / "comparisons.csv", SETTINGS)
+        told = [section.title for section in report.sections if section.title.startswith("1p1d/fp8 (short)")]
+        assert told == [f"1p1d/fp8 (short), {title}" for title in titles]
+        if len(titles) == 1:
+            text = section_text(report, told[0])
+            assert "But for numbers, such as times and process ids, the log ends in the same way" in text
+            assert "that of launch 1 is shown" in text
 
     def test_excerpt_is_literal_but_for_what_cannot_be_printed(self, six: Report) -> None:
         excerpt = next(b.text for s in six.sections for b in s.blocks if isinstance(b, Excerpt) and "fig1" in b.text)

@@ -1,11 +1,13 @@
 """Launches that failed or may not be believed: what happened, what was seen, and what to do."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.log_text import clean_lines
 from pdkv.reporting.report_blocks import Block, Excerpt, Paragraph, Section, Table, left, row
-from pdkv.reporting.report_phrases import cell_label, stage_name
+from pdkv.reporting.report_phrases import cell_label, listed, stage_name
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.typefaces import printable_log
 from pdkv.reporting.wording import Wording
@@ -13,6 +15,7 @@ from pdkv.units import DASH
 
 EXCERPT_LINES = 24
 LINE_CHARACTERS = 300
+_NUMBER = re.compile(r"\d+")
 
 
 def describe_failures(results: StudyResults, say: Wording) -> list[Section]:
@@ -21,7 +24,7 @@ def describe_failures(results: StudyResults, say: Wording) -> list[Section]:
     sections = [
         Section(say("failures.title"), (Paragraph(say("failures.introduction" if failed else "failures.none")),))
     ]
-    sections += [_failed_launch(cell, trial, say) for cell, trial in failed]
+    sections += [_failed_launches(trials[0][0], [trial for _, trial in trials], say) for trials in _alike(failed)]
     return [*sections, Section(say("checks.title"), tuple(_check_blocks(results, say)), level=2)]
 
 
@@ -38,17 +41,40 @@ def _cut(line: str, say: Wording) -> str:
     return line if rest <= 0 else line[:LINE_CHARACTERS] + say("failures.characters_more", count=f"{rest:,}")
 
 
-def _failed_launch(cell: Cell, trial: dict[str, Any], say: Wording) -> Section:
-    failure = trial["failure"]
+def _alike(failed: Sequence[tuple[Cell, dict[str, Any]]]) -> list[list[tuple[Cell, dict[str, Any]]]]:
+    """Launches of one cell that failed in the same way together: but for numbers their logs end alike."""
+    groups: dict[tuple[object, ...], list[tuple[Cell, dict[str, Any]]]] = {}
+    for cell, trial in failed:
+        failure = trial["failure"]
+        key = (cell, failure.get("stage"), failure.get("reason"), _NUMBER.sub("0", str(failure.get("excerpt") or "")))
+        groups.setdefault(key, []).append((cell, trial))
+    return list(groups.values())
+
+
+def _failed_launches(cell: Cell, trials: Sequence[dict[str, Any]], say: Wording) -> Section:
+    """Launches of a cell that failed alike: one reason, one log, one remedy."""
+    failure = trials[0]["failure"]
     stage = str(failure.get("stage") or DASH)
     reason = retell(str(failure["reason"]), say) if failure.get("reason") else say("failures.no_reason")
-    words = {"stage": stage_name(stage, say), "attempt": trial.get("attempt") or 1, "reason": reason}
+    attempts = listed(dict.fromkeys(str(trial.get("attempt") or 1) for trial in trials), say)
+    words = {"stage": stage_name(stage, say), "attempt": attempts, "reason": reason}
     blocks: list[Block] = [Paragraph(say("failures.said", **words))]
+    repeats = listed([str(trial["repeat"]) for trial in trials], say)
+    if failure.get("excerpt") and len(trials) > 1:
+        same = all(trial["failure"].get("excerpt") == failure["excerpt"] for trial in trials)
+        key = "failures.same" if same else "failures.alike"
+        blocks.append(Paragraph(say(key, repeats=repeats, first=trials[0]["repeat"])))
     if failure.get("excerpt"):
         blocks.append(Excerpt(excerpt_of(str(failure["excerpt"]), say)))
+    for trial in trials:
+        if trial.get("job_log"):
+            blocks.append(Paragraph(say("failures.job_log", job=trial["job"], path=trial["job_log"])))
     remedy = f"remedy.{stage}"
     blocks.append(Paragraph(say(remedy if say.has(remedy) else "remedy.other")))
-    title = say("failures.launch", cell=cell.name, workload=cell.workload, repeat=trial["repeat"])
+    names = {"cell": cell.name, "workload": cell.workload}
+    title = say("failures.launch", repeat=repeats, **names)
+    if len(trials) > 1:
+        title = say("failures.launches", repeats=repeats, **names)
     return Section(title, tuple(blocks), level=2)
 
 

@@ -5,7 +5,7 @@ from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.study_results import LATENCIES, Cell, StudyResults
 from pdkv.analysing.verdicts import MIN_LAUNCHES
 from pdkv.reporting.report_conditions import uses_random_weights
-from pdkv.reporting.report_phrases import is_launched, listed
+from pdkv.reporting.report_phrases import all_are_suspect, is_launched, listed, listed_few
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 
@@ -21,7 +21,7 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     elif few and len(few) == len(usable):
         untold.append(say("untold.few_launches"))
     elif few:
-        untold.append(say("untold.some_few_launches", cells=listed(dict.fromkeys(few), say)))
+        untold.append(say("untold.some_few_launches", cells=listed_few(dict.fromkeys(few), say)))
     if uses_random_weights(results):
         untold.append(say("untold.random_weights"))
     else:
@@ -29,16 +29,17 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     weak = [name for name in LATENCIES if _weak_p99(usable, name)]
     if weak:
         untold.append(say("untold.p99", metrics=listed([say(f"metric.{name}.short") for name in weak], say)))
-    same = [listed([cell.name for cell in group], say) for group in identical_groups(results.cells)]
+    same = [listed_few([cell.name for cell in group], say) for group in identical_groups(results.cells)]
     if same:
         untold.append(say("untold.identical", groups=say("list.semicolon").join(dict.fromkeys(same))))
     suspect = [cell for cell in results.cells if cell.state == "suspect"]
     if suspect:
         checks = listed(dict.fromkeys(retell(name, say) for cell in suspect for name in cell.suspect_checks), say)
-        untold.append(say("untold.suspect", cells=listed([cell.name for cell in suspect], say), checks=checks))
+        key = "untold.all_suspect" if all_are_suspect(results) else "untold.suspect"
+        untold.append(say(key, cells=listed_few([cell.name for cell in suspect], say), checks=checks))
     gone = [cell.name for cell in results.cells if not cell.usable]
     if gone:
-        untold.append(say("untold.gone", cells=listed(gone, say)))
+        untold.append(say("untold.gone", cells=listed_few(gone, say)))
     if _lacks_fair_rival(results):
         untold.append(say("untold.no_replicas"))
     if {cell.hardware[1] for cell in usable if cell.hardware and is_launched(cell)} == {"core"}:

@@ -25,6 +25,7 @@ from pdkv.reporting.report_identical import describe_identical_cells
 from pdkv.reporting.report_limits import say_what_is_untold
 from pdkv.reporting.report_memory import describe_memory
 from pdkv.reporting.report_metrics import describe_metrics
+from pdkv.reporting.report_phrases import all_are_suspect
 from pdkv.reporting.report_recommendations import describe_conclusion
 from pdkv.reporting.report_servers import describe_servers
 from pdkv.reporting.report_service import describe_service_levels
@@ -87,6 +88,8 @@ def read_report(cell_files: Sequence[Path], comparisons: Path, settings: ReportS
 def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequence[Outcome] = ()) -> Report:
     """The report, section by section; without ``outcomes`` it recommends nothing."""
     say = Wording(settings.language)
+    if all_are_suspect(results):
+        say = say.without_marks("summary.suspect", "crossovers.suspect")
     baseline, margin = settings.baseline, settings.margin
     claims = read_claims(settings.claims) if settings.claims else {}
     findings = judge_claims(results, claims, margin)

@@ -19,6 +19,7 @@ from pdkv.reporting.wording import Wording
 from pdkv.units import format_quantity
 
 SUSPECT = "†"
+MOST_IN_A_CELL = 20  # a cell of a table that is longer than a page cannot be set
 HARDLY_SERVED = 0.05
 Number = tuple[str, str, str]  # objective, metric, statistic
 
@@ -70,7 +71,11 @@ def said_cells(outcome: Outcome, cells: Sequence[PlacedCell], say: Wording) -> s
 
 def marked_cells(cells: Iterable[PlacedCell], say: Wording) -> str:
     """Names in a table, with a mark where their numbers are in doubt."""
-    return say("list.comma").join(f"{cell.name}{SUSPECT if cell.suspect else ''}" for cell in cells)
+    names = [f"{cell.name}{SUSPECT if cell.suspect else ''}" for cell in cells]
+    if len(names) <= MOST_IN_A_CELL:
+        return say("list.comma").join(names)
+    some = say("list.comma").join(names[:MOST_IN_A_CELL])
+    return say("recommend.few_in_table", some=some, count=len(names) - MOST_IN_A_CELL)
 
 
 def interval_ends(low: float, high: float, digits: int = 1) -> dict[str, str]:

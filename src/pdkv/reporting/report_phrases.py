@@ -122,6 +122,12 @@ def is_suspect(cell: Cell, index: int) -> bool:
     return "suspect" in (cell.state, cell.point_state(index))
 
 
+def all_are_suspect(results: StudyResults) -> bool:
+    """Whether there is no number without doubt: then one sentence says so, and marking each name says nothing."""
+    usable = [cell for cell in results.cells if cell.usable]
+    return len(usable) > 1 and all(cell.state == "suspect" for cell in usable)
+
+
 def is_launched(cell: Cell) -> bool:
     """Whether the study starts the cell's servers; a mode with an endpoint is a server that its user runs."""
     return not (cell.config.get("mode") or {}).get("endpoint")

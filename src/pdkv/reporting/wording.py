@@ -28,6 +28,12 @@ class Wording:
         text = self.texts[key]
         return fill_in(text, values, self.language) if values else text
 
+    def without_marks(self, *keys: str) -> "Wording":
+        """The same words, but that these texts, each ``{cell}`` with a mark, are the cell's name alone."""
+        plain = Wording(self.language)
+        plain.texts = {**self.texts, **dict.fromkeys(keys, "{cell}")}
+        return plain
+
     def has(self, key: str) -> bool:
         """Whether there is a text for ``key``."""
         return key in self.texts
