@@ -10,6 +10,7 @@ from sample_results import Sample, write_sample
 
 from pdkv.analysing.comparison import compare
 from pdkv.analysing.objectives import rank_objectives
+from pdkv.analysing.verdicts import is_no_larger
 from pdkv.artifacts import read_json, write_json
 from pdkv.reporting.report_blocks import Table
 from pdkv.reporting.report_model import Report, ReportSettings, read_report, texts_of
@@ -128,6 +129,21 @@ def test_a_lead_beyond_the_yardstick_stands(tmp_path: Path) -> None:
     assert study.places() == {"default/fp16": "worse", "chunked/fp16": "worse", "unchunked/fp16": "best"}
     assert any("lower in unchunked/fp16" in text for text in study.sentences("mean TTFT"))
     assert [study.claim(name) for name in ("faster", "much")] == ["supported", "contradicted"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "yardstick", "small"),
+    [
+        (1.3, 0.3, True),
+        (1 / 1.3, 0.3, True),
+        (1.31, 0.3, False),
+        (0.76, 0.3, False),
+        (0.0, 0.3, False),
+        (1.0, None, False),
+    ],
+)
+def test_a_ratio_is_as_far_from_1_below_as_above(ratio: float, yardstick: float | None, small: bool) -> None:
+    assert is_no_larger(ratio, yardstick) is small
 
 
 def test_an_equivalence_is_no_lead_and_stands(tmp_path: Path) -> None:

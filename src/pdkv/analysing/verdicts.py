@@ -93,7 +93,9 @@ def widen(estimate: RatioEstimate, comparisons: int) -> tuple[float, float]:
 
 def is_no_larger(ratio: float, yardstick: float | None) -> bool:
     """Whether a ratio is as near to 1 as cells that ran the same come; ``yardstick`` is what they differ by."""
-    return yardstick is not None and max(ratio, 1 / ratio) - 1 <= yardstick * (1 + _TOLERANCE)
+    if yardstick is None or ratio <= 0:  # a goodput of 0 is near to nothing
+        return False
+    return max(ratio, 1 / ratio) - 1 <= yardstick * (1 + _TOLERANCE)
 
 
 def within_yardstick(yardstick: float) -> str:
