@@ -209,7 +209,40 @@ def test_overrides_replace_keys_as_on_the_command_line(tmp_path):
     assert load_study(path, {"repeats": 2}).repeats == 2
 
 
-@pytest.mark.parametrize("name", ["config", "article", "smoke"])
+def test_some_cells_have_other_numbers_of_launches_and_others_none(tmp_path):
+    text = STUDY.replace(MODES, "modes: [default, unchunked, 1p1d]").replace(DTYPES, "[bf16, fp8]")
+    text = text.replace("repeats: 1", "repeats: 3")
+    text += 'launches: {"*/unchunked/*": 0, "*/unchunked/bf16": 1, "*/1p1d/*": 2}\n'
+    study = load(tmp_path, text)
+    workload = study.workloads[0].id
+    counts = {cell[1:]: study.launch_count(*cell) for cell in study.cells()}
+    others = {("1p1d", "bf16"): 2, ("1p1d", "fp8"): 2}
+    assert counts == {("default", "bf16"): 3, ("default", "fp8"): 3, ("unchunked", "bf16"): 1, **others}
+    names = [trial.name for trial in study.trials()]
+    assert len(names) == len(set(names)) == 3 + 3 + 1 + 2 + 2
+    assert {name for name in names if name.endswith("r3")} == {f"{workload}/default/{d}/r3" for d in ("bf16", "fp8")}
+    assert [name[-1] for name in names] == sorted(name[-1] for name in names), "blocks one after another"
+
+
+@pytest.mark.parametrize(
+    ("launches", "words"),
+    [
+        ('{"*/chunked/*": 1}', r"fits no cell\n.*such as .*/default/bf16"),
+        ('{"*/1p1d/*": 0}', "leaves no cell of 1p1d"),
+        ('{"*": 0}', "leaves no cell of"),
+        ('{"*/1p1d/*": -1}', "found -1"),
+        ('{"*/1p1d/*": half}', "found half"),
+        ("[default]", "launches: found"),
+    ],
+)
+def test_launches_that_cannot_be_meant(tmp_path, launches, words):
+    text = STUDY.replace(MODES, "modes: [1p1d, default]").replace(DTYPES, "[bf16]")
+    with pytest.raises(UserError, match=words) as error:
+        load(tmp_path, text + f"launches: {launches}\n")
+    assert "launches" in error.value.problem
+
+
+@pytest.mark.parametrize("name", ["config", "article", "smoke", "h200"])
 def test_shipped_studies_are_valid(name):
     assert load_study(ROOT / "config" / f"{name}.yaml").trials()
 

@@ -58,7 +58,7 @@ wildcard_constraints:
     workload="|".join(re.escape(workload.id) for workload in study.workloads),
     mode="|".join(re.escape(mode.id) for mode in study.modes),
     dtype="|".join(re.escape(dtype.id) for dtype in study.dtypes),
-    repeat="|".join(str(repeat) for repeat in range(1, study.repeats + 1)),
+    repeat=r"[1-9][0-9]*",
     # In brackets: Snakemake takes an empty constraint, that of one language, for none.
     edition=f"(?:{'|'.join(re.escape(suffix) for suffix in languages)})",
 
@@ -116,7 +116,13 @@ def plan_of(wildcards):
 
 def launches(pattern):
     """Files of all launches of a cell."""
-    return expand(pattern, repeat=range(1, study.repeats + 1), allow_missing=True)
+
+    def of_cell(wildcards):
+        cell = (wildcards.workload, wildcards.mode, wildcards.dtype)
+        repeats = range(1, study.launch_count(*cell) + 1)
+        return expand(pattern, **wildcards, repeat=repeats)
+
+    return of_cell
 
 
 def cells(pattern):
@@ -129,7 +135,7 @@ def all_trials(pattern):
     return [
         pattern.format(workload=w, mode=m, dtype=d, repeat=r)
         for w, m, d in study.cells()
-        for r in range(1, study.repeats + 1)
+        for r in range(1, study.launch_count(w, m, d) + 1)
     ]
 
 
@@ -184,6 +190,7 @@ def mode_figures(workload):
             {"workload": workload.id, "mode": mode.id},
         )
         for mode in study.modes
+        if any(cell[:2] == (workload.id, mode.id) for cell in study.cells())
     ]
 
 

@@ -43,7 +43,7 @@ class Survey:
     engine: str
     host: Host
     cells: tuple[CellSurvey, ...]
-    repeats: int
+    trials: int
     obstacles: tuple[str, ...]
 
     @property
@@ -79,7 +79,7 @@ def _survey_cells(study: Study, home: Path) -> Survey:
                 topology=describe_topology(trial),
                 gpus=sum(instance["gpus"] for instance in plan["instances"]),
                 memory_bytes=plan["memory"]["total_bytes"] if plan["instances"] else None,
-                seconds=estimate_seconds(trial, plan) * study.repeats,
+                seconds=estimate_seconds(trial, plan) * study.launch_count(workload, mode, dtype),
                 shortages=tuple(find_shortages(plan, host)),
                 waits=tuple(find_waits(plan, host)),
             )
@@ -95,7 +95,7 @@ def _survey_cells(study: Study, home: Path) -> Survey:
             f"({study.study_hours:g}) allows: lower requests, or raise limits.study_hours"
         )
     described = f"{engine.kind} ({engine.device})" + (f", vLLM {version}" if version else "")
-    return Survey(described, host, tuple(cells), study.repeats, tuple(obstacles))
+    return Survey(described, host, tuple(cells), len(study.trials()), tuple(obstacles))
 
 
 def refuse_obstacles(study: Study, survey: Survey) -> None:
@@ -132,7 +132,7 @@ def describe_topology(trial: Trial) -> str:
 
 def describe_survey(survey: Survey) -> str:
     """The survey as text: one line a cell, the sum at the end."""
-    host, count = survey.host, len(survey.cells) * survey.repeats
+    host = survey.host
     rows = [("cell", "servers", "GPUs", "memory", "time")]
     rows += [
         (
@@ -150,5 +150,5 @@ def describe_survey(survey: Survey) -> str:
     first = f"engine {survey.engine}; {host.cores} cores, {memory} memory, {len(host.gpus)} GPUs"
     lines += [f"{cell.name} will not start here: {text}" for cell in survey.cells for text in cell.shortages]
     lines += [f"{cell.name}: {text}" for cell in survey.cells if not cell.shortages for text in cell.waits]
-    last = f"{len(survey.cells)} cells × {survey.repeats} launches = {count} trials, roughly {time}"
+    last = f"{len(survey.cells)} cells, {survey.trials} trials, roughly {time}"
     return "\n".join([first, *lines, last])

@@ -8,6 +8,7 @@ import re
 import shlex
 import unicodedata
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class Study:
     modes: tuple[Mode, ...]
     dtypes: tuple[KvDtype, ...]
     repeats: int
+    launches: dict[str, int]
     seed: int
     limits: Limits
     slo: ServiceLevelSection | None
@@ -67,18 +69,26 @@ class Study:
     source: Path
 
     def cells(self) -> list[tuple[str, str, str]]:
-        """(workload, mode, dtype) in the order of the config: the order of tables."""
-        return [(w.id, m.id, d.id) for w in self.workloads for m in self.modes for d in self.dtypes]
+        """(workload, mode, dtype) of what is measured, in the order of the config: the order of tables."""
+        product = ((w.id, m.id, d.id) for w in self.workloads for m in self.modes for d in self.dtypes)
+        return [cell for cell in product if self.launch_count(*cell)]
+
+    def launch_count(self, workload: str, mode: str, dtype: str) -> int:
+        """How often a cell is launched: ``repeats``, or what the last pattern of ``launches`` says that fits it."""
+        name = f"{workload}/{mode}/{dtype}"
+        said = [count for pattern, count in self.launches.items() if fnmatchcase(name, pattern)]
+        return said[-1] if said else self.repeats
 
     def trials(self) -> list[Trial]:
         """Every launch in the order of measuring.
 
-        A repeat is a block that holds every cell once, shuffled by the study's seed, so that drift of the machine does
-        not favour a cell.
+        A repeat is a block that holds once every cell of that many launches, shuffled by the study's seed, so that
+        drift of the machine does not favour a cell.
         """
         ordered = []
-        for repeat in range(1, self.repeats + 1):
-            block = self.cells()
+        counts = {cell: self.launch_count(*cell) for cell in self.cells()}
+        for repeat in range(1, max(counts.values()) + 1):
+            block = [cell for cell, count in counts.items() if count >= repeat]
             random.Random(f"{self.seed}/{repeat}").shuffle(block)
             ordered += [self.trial(*cell, repeat) for cell in block]
         return ordered
@@ -136,13 +146,14 @@ def _resolve(section: StudySection, source: YamlSource) -> Study:
     modes = tuple(_mode(name, mode, source) for name, mode in section.modes.items())
     dtypes = _dtypes(section.dtypes, source)
     check_precisions(modes, section.dtypes, source)
-    return Study(
+    study = Study(
         model=Model(**section.model.model_dump()),
         engine=_engine(section.engine, source),
         workloads=tuple(_workload(name, workload) for name, workload in section.workloads.items()),
         modes=modes,
         dtypes=dtypes,
         repeats=section.repeats,
+        launches=section.launches,
         seed=section.seed,
         limits=_limits(section.limits, section.load.ramp_interval_ms, section.load.warmup_rounds),
         slo=section.slo,
@@ -153,6 +164,27 @@ def _resolve(section: StudySection, source: YamlSource) -> Study:
         study_hours=section.limits.study_hours,
         source=source.path,
     )
+    _check_launches(study, source)
+    return study
+
+
+def _check_launches(study: Study, source: YamlSource) -> None:
+    """A pattern that fits no cell is a slip of the pen, and a workload, mode or dtype without a cell is none."""
+    names = [f"{w.id}/{m.id}/{d.id}" for w in study.workloads for m in study.modes for d in study.dtypes]
+    for pattern in study.launches:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            allowed = f"WORKLOAD/MODE/DTYPE with * for any, such as {names[-1]}"
+            raise fault(source, ("launches", pattern), "fits no cell", allowed)
+    columns = [set(column) for column in zip(*study.cells(), strict=True)] or [set[str]()] * 3
+    listed = {
+        "workloads": [workload.id for workload in study.workloads],
+        "modes": [mode.id for mode in study.modes],
+        "dtypes": [dtype.id for dtype in study.dtypes],
+    }
+    for (kind, ids), left in zip(listed.items(), columns, strict=True):
+        for name in ids:
+            if name not in left:
+                raise fault(source, ("launches",), f"leaves no cell of {name}", f"{kind} without {name}")
 
 
 def _workload(name: str, section: WorkloadSection) -> Workload:

@@ -270,6 +270,10 @@ class StudySection(_Section):
     )
     dtypes: Texts = Field(min_length=1, description="a list of fp16, bf16, fp8, fp8_e4m3, fp8_e5m2")
     repeats: Whole = Field(1, ge=1, le=1000, description="a whole number of launches per cell, at least 1")
+    launches: dict[str, Annotated[int, Field(ge=0, le=1000), BeforeValidator(_whole)]] = Field(
+        default_factory=dict,
+        description="whole numbers of launches that some cells have instead, 0 for none, e.g. {'*/unchunked/*': 1}",
+    )
     seed: Whole = Field(0, ge=0, le=2**31, description="a whole number")
     load: LoadSection = Field(
         default_factory=lambda: LoadSection.model_validate({}), description="settings of the load"
