@@ -10,6 +10,8 @@ import pytest
 from trial_plans import fake_plan
 from whole_trials import MeasuredTrial
 
+from pdkv.measuring.trial import Measurement
+
 Measure = Callable[[dict[str, Any]], MeasuredTrial]
 ERRORS = "requests answered without error"
 LENGTHS = "input and output lengths as asked"
@@ -153,3 +155,25 @@ def test_slow_network(measure: Measure) -> None:
     (point,) = trial.metrics["points"]
     assert point["metrics"]["tpot"]["median"] == pytest.approx(0.05, rel=0.3)
     assert point["metrics"]["ttft"]["median"] >= 0.1  # 50 ms, and 50 ms on the line
+
+
+@pytest.mark.fault(
+    "load",
+    "the client itself is held up while tokens arrive",
+    "suspect, with how late the client was; its late stamps are not taken for the engine's",
+)
+def test_client_that_is_too_slow(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch_load = Measurement.watch_load
+
+    def dawdle(measurement: Measurement, done: int, total: int) -> None:
+        watch_load(measurement, done, total)
+        time.sleep(0.3)  # in the event loop, twice a second
+
+    monkeypatch.setattr(Measurement, "watch_load", dawdle)
+    trial = measure(fake_plan(requests=80))
+    (point,) = trial.metrics["points"]
+    assert point["client_late"]["max_s"] >= 0.25
+    check = trial.check("answers read on time")
+    assert check["state"] == "suspect"
+    assert trial.state != "valid"
+    assert "core of its own" in check["remedy"]

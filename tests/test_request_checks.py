@@ -10,14 +10,15 @@ from pdkv.analysing.point_requests import from_table
 from pdkv.analysing.request_checks import check_point, merge_points
 
 LENGTHS, ERRORS, LAG = "input and output lengths as asked", "requests answered without error", "requests sent on time"
-CPU, LEVEL, STEADY = "client not saturated", "load as high as asked", "steady state"
+READ, CPU, LEVEL, STEADY = "answers read on time", "client not saturated", "load as high as asked", "steady state"
 
 
 def checks_of(
     rows: list[dict[str, Any]], concurrency: int = 2, cpu: float | None = 0.1, **point: Any
 ) -> dict[str, Check]:
     requests = from_table(table_of(rows))
-    facts = point_facts(requests, closed_point(concurrency) | point, None)
+    late = {"p99_s": 0.0005, "max_s": 0.001}
+    facts = point_facts(requests, closed_point(concurrency) | {"client_late": late} | point, None)
     return {check.name: check for check in check_point(requests, facts, cpu)}
 
 
@@ -33,7 +34,7 @@ def replaced(rows: list[dict[str, Any]], number: int, **changes: Any) -> list[di
 def test_a_good_load_passes_every_check() -> None:
     checks = checks_of(good())
     assert {name: check.state for name, check in checks.items()} == dict.fromkeys(
-        (LENGTHS, ERRORS, LAG, CPU, LEVEL, STEADY), "passed"
+        (LENGTHS, ERRORS, LAG, READ, CPU, LEVEL, STEADY), "passed"
     )
 
 
@@ -80,6 +81,26 @@ def test_send_lag_is_judged_against_ttft(lag_s: float, state: str) -> None:
 @pytest.mark.parametrize(("share", "state"), [(None, "unknown"), (0.3, "passed"), (0.9, "suspect")])
 def test_client_cpu(share: float | None, state: str) -> None:
     assert checks_of(good(), cpu=share)[CPU].state == state
+
+
+@pytest.mark.parametrize(
+    ("p99_s", "max_s", "state"),
+    [
+        (0.002, 0.002, "passed"),  # what a timer's resolution does
+        (0.009, 0.009, "passed"),  # 5% of a TTFT of 0.2 s
+        (0.011, 0.011, "suspect"),
+        (0.0, 0.1, "passed"),  # once, in 20 s: in no p99
+        (0.0, 1.0, "suspect"),
+    ],
+)
+def test_a_client_that_reads_late(p99_s: float, max_s: float, state: str) -> None:
+    check = checks_of(good(), client_late={"p99_s": p99_s, "max_s": max_s})[READ]
+    assert check.state == state
+    assert bool(check.remedy) is (state == "suspect")
+
+
+def test_a_client_that_did_not_watch_itself_is_unknown() -> None:
+    assert checks_of(good(), client_late=None)[READ].state == "unknown"
 
 
 def test_a_load_below_the_asked_level_is_suspect() -> None:

@@ -27,8 +27,8 @@ THROUGHPUTS = {
 def point_facts(requests: PointRequests, point: Mapping[str, Any], server: Mapping[str, Any] | None) -> dict[str, Any]:
     """One entry of ``points`` in metrics.json, without its checks.
 
-    ``point`` is the entry of stages.json (``point``, ``arrival``, ``concurrency``, ``rate``), ``server`` what the
-    engines counted meanwhile (:func:`scrapes.point_counters`).
+    ``point`` is the entry of stages.json (``point``, ``arrival``, ``concurrency``, ``rate``, and ``client_late`` where
+    that was recorded), ``server`` what the engines counted meanwhile (:func:`scrapes.point_counters`).
     """
     window = throughput.steady_window(requests, point["arrival"])
     return {
@@ -39,6 +39,7 @@ def point_facts(requests: PointRequests, point: Mapping[str, Any], server: Mappi
         "achieved_rate": throughput.sends_in(requests, window) / window.length_s if window else None,
         "multi_token_events": count_multi_token_events(requests),
         "send_lag": send_lag(requests),
+        "client_late": point.get("client_late"),
         "errors": count_errors(requests),
         "metrics": {**latency_metrics([requests]), **throughput_metrics(requests, window)},
         "server": dict(server) if server is not None else None,

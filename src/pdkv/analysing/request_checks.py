@@ -1,5 +1,6 @@
 """May the numbers of a load be believed? Each check is put to one point; a trial carries the worst of its points."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from pdkv.analysing.stats import known, median_or_none
 
 MAX_ERROR_RATE = 0.05
 LAG_OF_TTFT = 0.05  # send lag p99 as a part of the median TTFT
+LONG_STALL = 0.01  # of the load: longer than the time that a p99 leaves out
 LAG_FLOOR_S = 0.002  # below this a lag says nothing: it is the resolution of timers and wake-ups
 MAX_CLIENT_CPU = 0.7  # of one core: the client has one thread that may be busy
 MIN_ACHIEVED = 0.95
@@ -29,6 +31,7 @@ def check_point(requests: PointRequests, facts: Mapping[str, Any], client_cpu_sh
         _check_lengths(requests),
         _check_errors(facts),
         _check_send_lag(facts),
+        _check_read_lag(requests, facts),
         _check_client_cpu(client_cpu_share),
         _check_level(requests, facts),
         _check_steady(requests),
@@ -109,6 +112,25 @@ def _check_send_lag(facts: Mapping[str, Any]) -> Check:
         return Check(name, "passed", evidence)
     remedy = "give the client a core of its own, lower the load, or end what else runs on this machine"
     return Check(name, "failed" if lag_s > ttft_s else "suspect", evidence, remedy)
+
+
+def _check_read_lag(requests: PointRequests, facts: Mapping[str, Any]) -> Check:
+    """Were tokens stamped when they came? What the client read late looks as if the server had sent it late."""
+    name = "answers read on time"
+    late = facts["client_late"]
+    ttft_s, tpot_s = (facts["metrics"][metric]["median"] for metric in ("ttft", "tpot"))
+    if late is None or ttft_s is None:
+        return Check(name, "unknown", "no measured request was answered" if late else "the client did not watch itself")
+    tolerated_s = max(LAG_FLOOR_S, min(LAG_OF_TTFT * ttft_s, tpot_s or math.inf))
+    took_s = float(np.nanmax(requests["t_end_s"]) - np.nanmin(requests["t_send_s"]))
+    evidence = (
+        f"the client was late by at most {late['p99_s'] * 1e3:.3g} ms in 99% of its wake-ups, "
+        f"by {late['max_s'] * 1e3:.3g} ms once; {tolerated_s * 1e3:.3g} ms would not show in the numbers"
+    )
+    if late["p99_s"] <= tolerated_s and late["max_s"] <= max(tolerated_s, LONG_STALL * took_s):
+        return Check(name, "passed", evidence)
+    remedy = "give the client a core of its own, lower the load, or end what else runs on this machine"
+    return Check(name, "suspect", evidence, remedy)
 
 
 def _check_client_cpu(share: float | None) -> Check:

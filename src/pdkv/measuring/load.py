@@ -16,6 +16,7 @@ from pdkv.measuring.client import Client, Target
 from pdkv.measuring.event_loop import run_until_stopped
 from pdkv.measuring.evidence import Answer, Phase
 from pdkv.measuring.prompts import Arrival, Part, Prompts, encode_body, send_offsets
+from pdkv.measuring.wakefulness import Lateness, Watch
 
 OPEN_LOOP_MARGIN = 0.1  # ramp and drain of an open loop, as a part of the measured requests
 HANGS_AFTER = 3  # time-outs in a row
@@ -54,7 +55,10 @@ class LoadPoint:
 
 @dataclass(frozen=True)
 class PointRecord:
-    """What happened at one point. Times are monotonic seconds; ``cpu_s`` is the client's CPU time between them."""
+    """What happened at one point. Times are monotonic seconds; ``cpu_s`` is the client's CPU time between them.
+
+    ``client_late``: by how much the client itself was late, None where the load was too short to see it.
+    """
 
     point: LoadPoint
     start_s: float
@@ -64,6 +68,7 @@ class PointRecord:
     cpu_s: float
     pieces: int
     answers: list[Answer]
+    client_late: Lateness | None = None
 
 
 def run_point(
@@ -91,14 +96,16 @@ def run_point(
 
     async def load() -> PointRecord:
         client = Client(target, timeout_s)
+        watch = Watch()
         await client.open(min(point.concurrency or OPEN_LOOP_CONNECTIONS, source.total))
         start_s, start_cpu_s = time.monotonic(), time.thread_time()
         try:
             async with asyncio.TaskGroup() as tasks:
-                reporter = tasks.create_task(_report(progress, source)) if progress else None
+                beside = [tasks.create_task(watch.run())]
+                beside += [tasks.create_task(_report(progress, source))] if progress else []
                 await walk(client, source, ramp_interval_s)
-                if reporter:
-                    reporter.cancel()
+                for task in beside:
+                    task.cancel()
             end_s, cpu_s = time.monotonic(), time.thread_time() - start_cpu_s
         finally:
             client.close()
@@ -106,7 +113,8 @@ def run_point(
             progress(source.done, source.total)
         pieces = sum(len(answer.piece_lengths) for answer in source.answers)
         interval_s = ramp_interval_s if point.concurrency and point.ramp else None
-        return PointRecord(point, start_s, end_s, interval_s, client.max_in_flight, cpu_s, pieces, source.answers)
+        in_flight, late = client.max_in_flight, watch.lateness()
+        return PointRecord(point, start_s, end_s, interval_s, in_flight, cpu_s, pieces, source.answers, late)
 
     return run_until_stopped(load())
 

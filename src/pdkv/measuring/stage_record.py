@@ -4,6 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from pdkv.errors import StageFailed
@@ -52,6 +53,7 @@ class StageRecord:
                 "end_s": record.end_s,
                 "ramp_interval_s": record.ramp_interval_s,
                 "max_in_flight": record.max_in_flight,
+                "client_late": asdict(record.client_late) if record.client_late else None,
             }
         )
         self._client["cpu_s"] = (self._client["cpu_s"] or 0.0) + record.cpu_s
