@@ -129,9 +129,9 @@ class Limits:
     request_timeout_s: float
     ramp_interval_s: float
     warmup_rounds: int
-
-
     trial_timeout_s: float = 86_400.0
+
+
 @dataclass(frozen=True)
 class Trial:
     """One launch of one cell."""

@@ -188,8 +188,8 @@ class LimitsSection(_Section):
 
     launch_timeout_s: Number = Field(900, gt=0, le=86400, description="seconds")
     request_timeout_s: Number = Field(600, gt=0, le=86400, description="seconds")
-    study_hours: Number = Field(72, gt=0, le=10_000, description="hours; a study estimated to take longer is refused")
     trial_hours: Number = Field(24, gt=0, le=10_000, description="hours; a launch that is not over then is given up")
+    study_hours: Number = Field(72, gt=0, le=10_000, description="hours; a study estimated to take longer is refused")
 
 
 class LoadSection(_Section):
