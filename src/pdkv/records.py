@@ -47,7 +47,8 @@ class Mode:
     """How the engine is deployed.
 
     ``prefill`` and ``decode`` count the instances of a disaggregated mode (both 0 otherwise), ``replicas`` those of a
-    plain one. ``chunked_prefill`` None leaves the engine's own default. ``args`` are engine arguments by flag name
+    plain one, ``nodes`` the machines to which they are dealt, as many to each. ``chunked_prefill`` None leaves the
+    engine's own default. ``args`` are engine arguments by flag name
     without dashes in front (``max-num-seqs``); bool, number, string, or a structure that is passed as JSON.
     """
 
@@ -64,6 +65,7 @@ class Mode:
     kv_connector: str | None
     kv_connector_config: dict[str, Any]
     endpoint: str | None
+    nodes: int = 1
 
     @property
     def disaggregated(self) -> bool:

@@ -56,6 +56,7 @@ MEASURING: Floors = {
         "host_readings",
         "host_shortage",
         "interruption",
+        "job_nodes",
         "lease_files",
         "model_shape",
         "plan",
@@ -78,13 +79,14 @@ MEASURING: Floors = {
         "keeper",
         "leases",
         "leftovers",
+        "other_node",
         "resolve",
         "router",
         "scraper",
         "server_process",
     ),
     4: ("deployment", "feasibility", "load", "stage_record", "survey", "trial_devices", "url_load", "warmup"),
-    5: ("job_request", "machine_checks", "trial"),
+    5: ("job_request", "machine_checks", "node_agent", "trial"),
 }
 INSTALLING: Floors = {
     2: ("pip_install",),

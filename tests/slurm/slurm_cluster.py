@@ -1,11 +1,14 @@
-"""A Slurm cluster of one node on this machine: munged, slurmctld and slurmd as processes of the test, no accounting.
+"""A Slurm cluster on this machine: munged, slurmctld and slurmd as processes of the test, no accounting.
 
-The node has two GPUs that do not exist (``gres`` over device nodes made with mknod) and more CPUs than the machine, so
+A node has two GPUs that do not exist (``gres`` over device nodes made with mknod) and more CPUs than the machine, so
 that two trials fit beside each other anywhere. Slurm's own steps look for their configuration in ``/etc/slurm`` only:
 it is put there and taken away again, and a cluster that is configured there already is left alone.
+
+Of several nodes each has a network namespace, and so addresses and ports, and a host name of its own.
 """
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -15,6 +18,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pdkv.measuring.process_tree import become_subreaper, die_with_parent, kill_descendants
@@ -26,7 +30,7 @@ GPUS = 2
 SLURM_CONF = """\
 {signature}
 ClusterName=pdkv-test
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({control_address})
 SlurmctldPort={control_port}
 SlurmdPort={node_port}
 SlurmUser={user}
@@ -34,11 +38,11 @@ SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SchedulerParameters=sched_interval=2,bf_interval=2
@@ -57,22 +61,53 @@ MinJobAge=900
 KillWait=5
 InactiveLimit=0
 SlurmdParameters=config_overrides
-NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory_mb} Gres=gpu:{gpus}
-PartitionName=test Nodes={node} Default=YES MaxTime=60 State=UP
+PartitionName=test Nodes={nodes} Default=YES MaxTime=60 State=UP
 """
+NODE_LINE = (
+    "NodeName={name} NodeHostname={host} NodeAddr={address} CPUs={cpus} RealMemory={memory_mb} Gres=gpu:{gpus}\n"
+)
 GRES_CONF = """\
 {signature}
 AutoDetect=off
-NodeName={node} Name=gpu File={folder}/fakegpu[0-{last}]
+NodeName={nodes} Name=gpu File={folder}/fakegpu[0-{last}]
 """
 CPUS, MEMORY_MB = 32, 512_000
+BRIDGE = "pdkv-br"
+SUBNET = "198.18.77"  # of the range for benchmarks: no route leads there
+
+
+@dataclass(frozen=True)
+class Node:
+    """``namespace``: whether it has a network and a host name of its own, both under its name."""
+
+    name: str
+    host: str
+    address: str
+    namespace: bool
+
+    @property
+    def prefix(self) -> list[str]:
+        """What starts a command on the node."""
+        if not self.namespace:
+            return []
+        named = ["unshare", "--uts", "sh", "-c", f'hostname {self.name} && exec "$@"', "sh"]
+        return ["nsenter", f"--net=/run/netns/{self.name}", *named]  # `ip netns exec` would hide /sys/fs/cgroup
+
+
+def plan_nodes(count: int) -> list[Node]:
+    """One node is this machine itself."""
+    if count == 1:
+        return [Node(NODE, socket.gethostname().partition(".")[0], "127.0.0.1", False)]
+    names = [f"{NODE}{number}" for number in range(1, count + 1)]
+    return [Node(name, name, f"{SUBNET}.{10 + number}", True) for number, name in enumerate(names, 1)]
 
 
 class Cluster:
     """Runs from the beginning of its context to the end; then nothing of it is left, processes and files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nodes: int = 1) -> None:
         self.folder = folder
+        self.nodes = plan_nodes(nodes)
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._files: list[Path] = []
 
@@ -80,12 +115,14 @@ class Cluster:
         refuse_foreign_cluster()
         become_subreaper()  # what Slurm's steps leave behind becomes ours, and is ended with the rest
         try:
+            self._join_nodes()
             self._configure()
             self._start("munged", "--foreground", "--force", *self._munge_options())
             wait_until(lambda: (self.folder / "munge.socket").exists(), "munged listens")
             self._start("slurmctld", "-D", "-i")
-            self._start("slurmd", "-D", "-N", NODE)
-            wait_until(lambda: self.node_state() == "idle", "the node is idle", self.describe)
+            for node in self.nodes:
+                self._start("slurmd", "-D", "-N", node.name, on=node)
+            wait_until(lambda: self.node_state() == "idle", "the nodes are idle", self.describe)
         except BaseException:
             self._end()
             raise
@@ -124,6 +161,11 @@ class Cluster:
     def describe_job(self, job: str) -> str:
         return self._ask("scontrol", "show", "job", "--details", job)
 
+    def bytes_received(self, node: str) -> int:
+        """Over the network of a node, since the cluster's start."""
+        shown = json.loads(self._ask("ip", "-n", node, "-json", "-stats", "link", "show", "eth0"))
+        return int(shown[0]["stats64"]["rx"]["bytes"])
+
     def cancel(self, job: str) -> None:
         self._ask("scancel", job)
 
@@ -133,7 +175,7 @@ class Cluster:
 
     def describe(self) -> str:
         """The daemons' last words."""
-        logs = [self.folder / f"{name}.log" for name in ("munged", "slurmctld", "slurmd")]
+        logs = [self.folder / "munged.log", *sorted(self.folder.glob("slurm*.log"))]
         return "\n".join(f"{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs if log.exists())
 
     def _ask(self, *command: str) -> str:
@@ -143,7 +185,7 @@ class Cluster:
     # ---- start and end ----
 
     def _configure(self) -> None:
-        for name in ("state", "spool"):
+        for name in ("state", *(f"spool-{node.name}" for node in self.nodes)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "munge.key").write_bytes(secrets.token_bytes(64))
         (self.folder / "munge.key").chmod(0o600)
@@ -151,14 +193,15 @@ class Cluster:
         for number in range(GPUS):
             os.mknod(self.folder / f"fakegpu{number}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         control_port, node_port = free_ports(2)
-        values = {
+        values: dict[str, object] = {
             "signature": SIGNATURE,
+            "control_address": f"{SUBNET}.1" if self.nodes[0].namespace else "127.0.0.1",
             "host": socket.gethostname().partition(".")[0],
             "user": "root",
             "folder": self.folder,
             "control_port": control_port,
             "node_port": node_port,
-            "node": NODE,
+            "nodes": ",".join(node.name for node in self.nodes),
             "cpus": CPUS,
             "memory_mb": MEMORY_MB,
             "gpus": GPUS,
@@ -168,18 +211,46 @@ class Cluster:
         for name, text in (("slurm.conf", SLURM_CONF), ("gres.conf", GRES_CONF)):
             self._files.append(CONFIG / name)
             (CONFIG / name).write_text(text.format(**values))
+        lines = "".join(NODE_LINE.format(**{**values, **vars(node)}) for node in self.nodes)
+        text = (CONFIG / "slurm.conf").read_text()
+        (CONFIG / "slurm.conf").write_text(text.replace("PartitionName", f"{lines}PartitionName"))
+
+    def _join_nodes(self) -> None:
+        """A network namespace for each of several nodes, joined by a bridge, on which this machine has an address."""
+        joined = [node for node in self.nodes if node.namespace]
+        if not joined:
+            return
+        self._part_nodes()  # what a run that was killed has left
+        commands = [f"link add {BRIDGE} type bridge", f"addr add {SUBNET}.1/24 dev {BRIDGE}", f"link set {BRIDGE} up"]
+        for number, node in enumerate(joined, 1):
+            commands += [
+                f"netns add {node.name}",
+                f"link add {BRIDGE}{number} type veth peer name eth0 netns {node.name}",
+                f"link set {BRIDGE}{number} master {BRIDGE} up",
+                f"-n {node.name} addr add {node.address}/24 dev eth0",
+                f"-n {node.name} link set eth0 up",
+                f"-n {node.name} link set lo up",
+            ]
+        for command in commands:
+            subprocess.run(["ip", *command.split()], check=True, timeout=30)
+
+    def _part_nodes(self) -> None:
+        for node in self.nodes:
+            if node.namespace:
+                subprocess.run(["ip", "netns", "delete", node.name], capture_output=True, timeout=30)
+        subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, timeout=30)
 
     def _munge_options(self) -> list[str]:
         names = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid", "log-file": "munged.log"}
         names["seed-file"] = "munge.seed"
         return ["--num-threads=2", *(f"--{option}={self.folder / name}" for option, name in names.items())]
 
-    def _start(self, program: str, *arguments: str) -> None:
+    def _start(self, program: str, *arguments: str, on: Node | None = None) -> None:
         found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
         assert found, f"{program} is not installed: tests/slurm/install.sh"
         with (self.folder / f"{program}.out").open("ab") as output:
             daemon = subprocess.Popen(
-                [found, *arguments],
+                [*(on.prefix if on else []), found, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -189,7 +260,7 @@ class Cluster:
         self._daemons.append(daemon)
 
     def _end(self) -> None:
-        if len(self._daemons) == 3:
+        if len(self._daemons) > 2:
             self._ask("scancel", "--user=root")
             with contextlib.suppress(AssertionError):
                 wait_until(lambda: not self._ask("squeue", "--noheader"), "no job is left", patience_s=20)
@@ -200,6 +271,8 @@ class Cluster:
         kill_descendants(os.getpid())
         for file in self._files:
             file.unlink(missing_ok=True)
+        if any(node.namespace for node in self.nodes):
+            self._part_nodes()
 
 
 def refuse_foreign_cluster() -> None:

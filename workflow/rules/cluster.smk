@@ -27,7 +27,9 @@ def has_shared_disk():
 def job_threads(wildcards):
     """Cores of a job. Not of the node: a job that has begun must not find that it wants more than it asked for."""
     job = job_of(trial_name(wildcards))
-    return job.cores * max(1, job.gpus) if is_on_cluster() else measure_threads()
+    if not is_on_cluster():
+        return measure_threads()
+    return job.cores * max(1, job.gpus // job.nodes)
 
 
 def cores_of_gpu(wildcards):
@@ -43,5 +45,32 @@ def job_minutes(wildcards):
 
 
 def job_sharing(wildcards):
-    """Nothing runs beside a measurement on processor cores: it has a node for itself."""
-    return "" if job_of(trial_name(wildcards)).gpus else "--exclusive"
+    """Nothing runs beside a measurement on processor cores. Several GPUs of several nodes are as many on each."""
+    job = job_of(trial_name(wildcards))
+    if not job.gpus:
+        return "--exclusive"
+    return f"--gpus-per-node={job.gpus // job.nodes}" if job.gpus > job.nodes > 1 else ""
+
+
+def nodes_of_mode(wildcards):
+    return trials[trial_name(wildcards)].mode.nodes
+
+
+def if_several_nodes(value):
+    """A resource of jobs on several nodes that those on one do not have."""
+    return lambda wildcards: value if nodes_of_mode(wildcards) > 1 else None
+
+
+# Unless it is told how many nodes, Slurm takes the GPUs of a job from as many as it likes. On several of them the
+# measurement starts steps itself: for Snakemake's executor it is a job of MPI then. In a large study each function costs
+# seconds, so that one without such modes has none.
+NODES = (
+    {
+        "nodes": nodes_of_mode,
+        "tasks": lambda wildcards: nodes if (nodes := nodes_of_mode(wildcards)) > 1 else None,
+        "tasks_per_gpu": if_several_nodes(0),
+        "mpi": if_several_nodes("srun"),
+    }
+    if any(mode.nodes > 1 for mode in study.modes)
+    else {"nodes": 1}
+)

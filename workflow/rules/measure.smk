@@ -67,6 +67,7 @@ rule measure:
         mem_mb=job_memory_mb,
         runtime=job_minutes,
         slurm_extra=job_sharing,
+        **NODES,
         position=lambda wildcards: f"{positions[trial_name(wildcards)]}/{len(trials)}",
     params:
         trial=lambda wildcards: slices[trial_name(wildcards)],

@@ -142,6 +142,8 @@ def _describe_trial(launch: Launch) -> dict[str, Any]:
         "repeat": launch.repeat,
         "state": launch.state,
         "attempt": launch.stages["attempt"],
+        "job": launch.stages.get("job"),
+        "job_log": launch.stages.get("job_log"),
         "failure": launch.failure,
         "stages": stage_durations(launch.stages),
         "checks": launch.checks,

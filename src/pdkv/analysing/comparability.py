@@ -1,6 +1,6 @@
 """Which facts about the surroundings of a measurement must agree before two numbers may be compared."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 _ENVIRONMENT = ("host_cpu", "cuda_driver")
@@ -12,23 +12,38 @@ _WITHOUT_EFFECT = ("limits.launch_timeout_s", "limits.request_timeout_s", "limit
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of a fingerprint (``environment`` in stages.json) that decide a measurement; unknown is ``None``.
 
-    GPUs count by kind, not by number: how many there are belongs to the mode.
+    GPUs count by kind, not by number: how many there are belongs to the mode. Of several nodes all must agree with each
+    other, or else with nobody: then a fact is the list of theirs.
     """
     engine = environment.get("engine") or {}
-    gpus = environment.get("gpus") or []
+    nodes = [environment, *(environment.get("nodes") or ())]
+    gpus = [gpu for node in nodes for gpu in node.get("gpus") or ()]
     return {
-        **{key: environment.get(key) for key in _ENVIRONMENT},
-        **_cores(environment),
+        **{key: _of_all(node.get(key) for node in nodes) for key in _ENVIRONMENT},
+        **_cores(nodes),
         **{f"engine.{key}": engine.get(key) for key in _ENGINE},
         "gpu": sorted({f"{gpu['name']}, {gpu['memory_bytes']} bytes" for gpu in gpus}),
         "gpu driver": sorted({str(gpu["driver"]) for gpu in gpus}),
     }
 
 
-def _cores(environment: Mapping[str, Any]) -> dict[str, Any]:
+def _of_all(values: Iterable[Any]) -> Any:
+    """What all nodes have in common, or all that they have."""
+    found = list(dict.fromkeys(values))
+    return found[0] if len(found) == 1 else sorted(map(str, found))
+
+
+def _cores(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How many cores a trial might use. On GPUs, for each that it sees: a scheduler gives cores with every GPU."""
-    cores, gpus = environment.get("cores"), environment.get("gpus_visible")
-    return {"cores per GPU": f"{cores / gpus:g}"} if cores and gpus else {"cores": cores}
+    if all(node.get("cores") and node.get("gpus_visible") for node in nodes):
+        return {"cores per GPU": _of_all(f"{node['cores'] / node['gpus_visible']:g}" for node in nodes)}
+    return {"cores": total_cores(nodes[0])}
+
+
+def total_cores(environment: Mapping[str, Any]) -> int | None:
+    """The cores of all nodes of a trial; None where one of them is not known."""
+    counts = [node.get("cores") for node in (environment, *(environment.get("nodes") or ()))]
+    return sum(counts) if all(counts) else None
 
 
 def config_facts(config: Mapping[str, Any], factors: Collection[str]) -> dict[str, Any]:

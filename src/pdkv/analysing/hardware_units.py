@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pdkv.analysing.comparability import total_cores
+
 PER_DEVICE = "output_throughput_per_device"
 GOODPUT_PER_DEVICE = "goodput_per_device"
 KV_PER_DEVICE = "kv_cache_tokens_per_device"
@@ -16,7 +18,7 @@ def hardware_units(cell: Mapping[str, Any]) -> tuple[int, str] | None:
     """
     if cell.get("gpus"):
         return int(cell["gpus"]), "GPU"
-    cores = (cell.get("environment") or {}).get("cores")
+    cores = total_cores(cell.get("environment") or {})
     endpoint = ((cell.get("config") or {}).get("mode") or {}).get("endpoint")
     return None if endpoint or not cores else (int(cores), "core")
 

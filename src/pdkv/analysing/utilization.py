@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from pdkv.analysing.device_energy import counted_energy, integrated_energy, within
 from pdkv.analysing.load_activity import describe_levels
-from pdkv.analysing.sampling import counter_resolution, missing_fields, resolution_by_kind, sampler_resolution
-from pdkv.analysing.trace_checks import check_trace
+from pdkv.analysing.sampling import FIELDS, counter_resolution, missing_fields, resolution_by_kind, sampler_resolution
+from pdkv.analysing.trace_checks import check_trace, unwatched_instances
 from pdkv.artifacts import read_json, read_parquet, write_json, write_parquet
 from pdkv.seals import check_seals
 
@@ -76,9 +76,17 @@ def describe_trace(
         "devices": devices,
         "phases": _phases(devices),
         "levels": describe_levels(frame, stages, measured),
-        "missing": missing_fields(frame, reasons),
+        "missing": [*missing_fields(frame, reasons), *_missing_devices(stages)],
         "checks": [check.as_json() for check in check_trace(frame, devices, stages)],
     }
+
+
+def _missing_devices(stages: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """As :func:`missing_fields`, for instances of which nothing was sampled."""
+    unwatched = unwatched_instances(stages)
+    if not unwatched:
+        return []
+    return [{"devices": unwatched, "fields": list(FIELDS), "reason": "on another node, whose devices are not sampled"}]
 
 
 def _spans(stages: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from pdkv.log_text import excerpt
 from pdkv.measuring.client import Target
 from pdkv.measuring.control_plane import http_get
 from pdkv.measuring.engine import Instance, place_instances
+from pdkv.measuring.other_node import TrialNodes
 from pdkv.measuring.ports import PortReservation
 from pdkv.measuring.process_tree import ProcessInfo, descendants, find_marked, kill_processes
 from pdkv.measuring.router import Router, place_router
@@ -44,6 +45,7 @@ class Deployment:
     client_cores: list[int] | None = None
     mark: str = ""
     has_workers: bool = False
+    nodes: TrialNodes = field(default_factory=TrialNodes)
     bindings: list[dict[str, Any]] = field(default_factory=list)
     _started: list[ServerProcess] = field(default_factory=list)
     _killed: list[ProcessInfo] = field(default_factory=list)
@@ -51,18 +53,29 @@ class Deployment:
 
     @classmethod
     def place(
-        cls, plan: Mapping[str, Any], log_folder: Path, ports: PortReservation, gpus: Sequence[str]
+        cls,
+        plan: Mapping[str, Any],
+        log_folder: Path,
+        ports: PortReservation,
+        gpus: Sequence[str],
+        nodes: TrialNodes | None = None,
     ) -> "Deployment":
-        """Everything that the plan asks for, with ports, cores and GPUs chosen; nothing is started."""
+        """Everything that the plan asks for, with ports, cores and GPUs chosen; nothing is started.
+
+        ``ports`` and ``gpus`` are those of this node; the others in ``nodes`` have their own.
+        """
+        nodes = nodes or TrialNodes()
         model = plan["served_model"]
         if plan["endpoint"]:
             return cls(model, endpoint=plan["endpoint"])
         mark = make_mark()
         cores = sorted(os.sched_getaffinity(0))
-        instances, client_cores = place_instances(plan, log_folder, ports=ports, cores=cores, gpus=gpus, mark=mark)
+        instances, client_cores = place_instances(
+            plan, log_folder, ports=ports, cores=cores, gpus=gpus, mark=mark, nodes=nodes
+        )
         router = place_router(plan, instances, log_folder, ports, mark)
         has_workers = plan["engine"]["device"] == "cpu" or (plan["asked"].get("tensor_parallel_size") or 1) > 1
-        return cls(model, instances, router, None, client_cores, mark, has_workers)
+        return cls(model, instances, router, None, client_cores, mark, has_workers, nodes)
 
     def start(self) -> None:
         """Start all instances at the same time. Whatever was started runs until :meth:`stop`.
@@ -143,7 +156,7 @@ class Deployment:
 
     def stop(self) -> list[dict[str, Any]]:
         """End all servers and whatever still carries the trial's mark. Returns what is left. May be called again."""
-        left = stop_servers(self._started)
+        left = [*stop_servers(self._started), *self.nodes.leftovers()]
         killed, living = kill_processes(self._find_strays())
         self._killed += killed
         return left + [{"name": "unknown", "pid": process.pid, "process": process.name} for process in living]

@@ -60,7 +60,12 @@ def find_obstacles(trial: Trial, plan: dict[str, Any], host: Host) -> list[str]:
     """Why this trial can't run here, each with what to do. Empty when it can."""
     if plan["endpoint"]:
         return []
-    obstacles = _device_obstacles(plan, host) + _memory_obstacles(trial, plan, host)
+    if trial.mode.nodes > 1:
+        obstacles = [
+            f"runs on {trial.mode.nodes} nodes of a Slurm cluster: use --profile profiles/slurm, or leave nodes out"
+        ]
+    else:
+        obstacles = _device_obstacles(plan, host) + _memory_obstacles(trial, plan, host)
     return [f"{trial.workload.id}/{trial.mode.id}/{trial.dtype.id}: {obstacle}" for obstacle in obstacles]
 
 

@@ -25,12 +25,13 @@ OVERHEAD_S = 600.0  # imports from a network disk, shutdown, writing
 
 @dataclass(frozen=True)
 class JobRequest:
-    """For the whole job: ``gpus``, host memory in MiB, minutes; ``cores`` are per GPU, without GPUs of the job."""
+    """``gpus`` of all ``nodes`` together, host memory of each in MiB, minutes; ``cores`` are per GPU, else per node."""
 
     gpus: int
     cores: int
     memory_mb: int
     minutes: int
+    nodes: int
 
 
 def count_gpus(trial: Trial, device: str) -> int:
@@ -64,8 +65,9 @@ def request_job(trial: Trial, home: Path) -> JobRequest:
     return JobRequest(
         gpus=gpus,
         cores=CORES_OF_GPU if engine.device == "cuda" else CORES_OF_CPU_TRIAL,
-        memory_mb=math.ceil((total * SPARE_MEMORY + CLIENT_BYTES) / 2**20),
+        memory_mb=math.ceil((total / trial.mode.nodes * SPARE_MEMORY + CLIENT_BYTES) / 2**20),
         minutes=math.ceil((launch_s + seconds * SPARE_TIME + OVERHEAD_S) / 60),
+        nodes=trial.mode.nodes,
     )
 
 

@@ -1,6 +1,6 @@
 """The process between a measurement and one server: whatever happens above it, nothing below it stays alive.
 
-``python -m pdkv.measuring.keeper`` reads its order, one line of JSON ``{argv, env, log, grace_s, remove}``, from
+``python -m pdkv.measuring.keeper`` reads its order, one line of JSON ``{argv, env, cores, log, grace_s, remove}``, from
 standard input, starts the server in a session of its own and writes ``{"pid": N}``. It ends the server when it is told
 to stop (SIGTERM), when standard input closes (that is how it learns that the measurement was killed), or when the
 server ends by itself. Then it writes ``{"code": N}``, ends everything that descends from the server, runs ``remove``,
@@ -44,6 +44,8 @@ def main() -> int:
     if not line.endswith(b"\n"):  # the measurement was stopped before it could say what to start
         return 0
     order = json.loads(line)
+    if order["cores"]:
+        os.sched_setaffinity(0, order["cores"])
     others = list_segments()
     try:
         server = _start_server(order)

@@ -6,6 +6,7 @@ The files stay: a lock on a file that somebody else has just removed would prote
 import fcntl
 import json
 import os
+import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +22,12 @@ MAX_NOTE_BYTES = 2000
 
 
 def prepare_folder(folder: Path | None) -> Path:
-    """The folder of the lock files, usable by everyone: users share the devices, so they share the locks."""
-    chosen = folder or Path(os.environ.get(FOLDER_VARIABLE) or SHARED_FOLDER)
+    """The folder of the lock files, usable by everyone: users share the devices, so they share the locks.
+
+    ``%h`` in the variable is the host's name: one folder would tie hosts to each other that share its disk.
+    """
+    named = os.environ.get(FOLDER_VARIABLE, "").replace("%h", socket.gethostname())
+    chosen = folder or Path(named or SHARED_FOLDER)
     try:
         with suppress(FileExistsError):
             chosen.mkdir(parents=True)

@@ -8,7 +8,7 @@ from typing import Any
 from pdkv.errors import UserError
 from pdkv.measuring.gpu_memory import estimate_gpu_memory, total_of_gpus
 from pdkv.measuring.model_shape import ModelShape
-from pdkv.records import LoadPoint, Trial
+from pdkv.records import LoadPoint, Mode, Trial
 from pdkv.study.engine_args import render_args
 
 OPEN_LOOP_MARGIN = 0.1  # share of extra requests before and after the measured ones of an open loop
@@ -127,15 +127,21 @@ def _instances(trial: Trial, engine: ResolvedEngine, model_path: str) -> list[di
             "env": _environment(trial, engine, model_path),
             "gpus": mode.tensor_parallel_size if engine.device == "cuda" else 0,
             "weight": 1,
+            "node": number * mode.nodes // len(roles),
         }
-        for role, index in roles
+        for number, (role, index) in enumerate(roles)
     ]
+
+
+def _host(mode: Mode) -> str:
+    """Where servers listen: nowhere but on this machine, unless they run on several."""
+    return "{host}" if mode.nodes > 1 else "127.0.0.1"
 
 
 def _serve_argv(trial: Trial, engine: ResolvedEngine, model_path: str, role: str) -> list[str]:
     mode = trial.mode
     args: dict[str, Any] = {
-        "host": "127.0.0.1",
+        "host": _host(mode),
         "port": "{port}",
         "served-model-name": SERVED_NAME,
         "dtype": trial.dtype.model_dtype,
@@ -185,7 +191,7 @@ def _environment(trial: Trial, engine: ResolvedEngine, model_path: str) -> dict[
             "VLLM_CPU_OMP_THREADS_BIND": "{cores}",
         }
     if trial.mode.kv_connector == "NixlConnector":
-        environment |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT": "{kv_port}"}
+        environment |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": _host(trial.mode), "VLLM_NIXL_SIDE_CHANNEL_PORT": "{kv_port}"}
         # UCX finds no fast path by itself: shared memory and loopback on a CPU, every device on a GPU host.
         environment |= {"UCX_TLS": "tcp,self,sysv,posix,cma"} if engine.device == "cpu" else {"UCX_NET_DEVICES": "all"}
     return {**environment, **trial.engine.env, **trial.mode.env}

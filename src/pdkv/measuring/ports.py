@@ -14,14 +14,15 @@ TRIES = 500
 
 
 class PortReservation:
-    """Hands out ports of the loopback address and keeps them from other measurements on this host.
+    """Hands out ports that are free on ``addresses`` and keeps them from other measurements on this host.
 
     Ports lie outside the range from which the system serves outgoing connections, so that none of these takes one
     before its server binds it. What keeps two measurements apart is an abstract Unix socket per port: it needs no file
     and vanishes with its process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *addresses: str) -> None:
+        self._addresses = addresses or ("127.0.0.1",)
         self._held: list[socket.socket] = []
 
     def take(self, count: int = 1) -> int:
@@ -58,9 +59,11 @@ class PortReservation:
         attempt.callback(held.close)
         try:
             held.bind(f"\0pdkv-port-{port}")
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no obstacle
-                probe.bind(("127.0.0.1", port))
+            for address in self._addresses:
+                with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                    # As servers do: TIME_WAIT is no obstacle.
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind((address, port))
         except OSError:
             return False
         self._held.append(held)
@@ -68,9 +71,9 @@ class PortReservation:
 
 
 @contextlib.contextmanager
-def reserved_ports() -> Iterator[PortReservation]:
-    """Ports that are ours until the block ends."""
-    ports = PortReservation()
+def reserved_ports(*addresses: str) -> Iterator[PortReservation]:
+    """Ports that are ours until the block ends; of the loopback address, unless others are named."""
+    ports = PortReservation(*addresses)
     try:
         yield ports
     finally:

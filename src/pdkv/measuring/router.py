@@ -8,6 +8,7 @@ from typing import Any
 
 from pdkv.measuring.engine import Instance, fill_placeholders
 from pdkv.measuring.ports import PortReservation
+from pdkv.measuring.server_environment import without_proxy
 from pdkv.measuring.server_process import ServerProcess
 from pdkv.measuring.trial_mark import MARK
 
@@ -43,7 +44,9 @@ def place_router(
     server = ServerProcess(
         name="router",
         argv=[fill_placeholders(word, values) for word in plan["router"]["argv"]],
-        env={MARK: mark} | {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},  # our own Python
+        env={MARK: mark}
+        | without_proxy({instance.server.host for instance in instances})
+        | {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},  # our own Python
         port=int(values["port"]),
         log=log_folder / "router.log",
     )

@@ -20,6 +20,8 @@ from pdkv.log_text import excerpt, failure_reason
 from pdkv.measuring.container_client import ContainerRun, pid_of
 from pdkv.measuring.control_plane import http_get, http_post
 from pdkv.measuring.host_shortage import describe_shortage, out_of_memory_kills
+from pdkv.measuring.job_nodes import Node, step_environment
+from pdkv.measuring.other_node import OtherNode
 from pdkv.measuring.server_environment import clean_environment
 from pdkv.redaction import redact
 
@@ -33,7 +35,8 @@ LOG_TAIL_BYTES = 200_000
 class ServerProcess:
     """A server that was started. ``env`` holds only what was set for it; ``pid`` is the server's, not its keeper's.
 
-    ``container``: how to end the one in which it runs, where ``argv`` is only a client of its daemon.
+    ``container``: how to end the one in which it runs, where ``argv`` is only a client of its daemon. ``node``: where
+    it listens, if a trial has several; ``elsewhere``: that node if it is not this one, and so ``pid`` one of there.
     """
 
     name: str
@@ -42,6 +45,8 @@ class ServerProcess:
     port: int
     log: Path
     container: ContainerRun | None = None
+    node: Node | None = None
+    elsewhere: OtherNode | None = None
     ready_s: float | None = None
     start_s: float = field(default_factory=time.monotonic)
     killed: list[dict[str, Any]] = field(default_factory=list)
@@ -56,7 +61,12 @@ class ServerProcess:
     @property
     def url(self) -> str:
         """Base URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def host(self) -> str:
+        """The address at which it listens."""
+        return self.node.address if self.node else "127.0.0.1"
 
     @property
     def pid(self) -> int | None:
@@ -70,11 +80,14 @@ class ServerProcess:
         environment = {**clean_environment(), **self.env}
         remove = self.container.remove if self.container else []
         order = {"argv": self.argv, "env": environment, "log": str(self.log), "grace_s": GRACE_S, "remove": remove}
+        order["cores"] = self.elsewhere.cores if self.elsewhere else []  # here they are inherited
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.start_s = time.monotonic()
         self._kills_before = out_of_memory_kills()
+        command = [sys.executable, "-m", "pdkv.measuring.keeper"]
         keeper = self._keeper = subprocess.Popen(
-            [sys.executable, "-m", "pdkv.measuring.keeper"],
+            self.elsewhere.step(command) if self.elsewhere else command,
+            env=step_environment() if self.elsewhere else None,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # so that a message that waits can be seen by select
@@ -101,7 +114,7 @@ class ServerProcess:
             how = f"was killed by signal {-self._code} ({signal.Signals(-self._code).name})"
         else:
             how = f"ended with status {self._code}"
-        shortage = describe_shortage(self._kills_before, self.log)
+        shortage = "" if self.elsewhere else describe_shortage(self._kills_before, self.log)
         return ": ".join(filter(None, (f"{self.name} {how}", shortage, failure_reason(self.log_tail()))))
 
     def log_tail(self) -> str:
@@ -115,7 +128,7 @@ class ServerProcess:
 
     def find_container(self) -> bool:
         """Take the first process in the container for the server, instead of the client; whether it was found."""
-        found = pid_of(self.container) if self.container else None
+        found = pid_of(self.container) if self.container and not self.elsewhere else None
         self._pid = found or self.pid
         return found is not None
 
@@ -175,17 +188,19 @@ def stop_servers(servers: Sequence[ServerProcess]) -> list[dict[str, Any]]:
         server.wait_stopped()
     left = [
         {"name": server.name, "pid": process["pid"], "process": process["name"]}
+        if not server.elsewhere
+        else {"name": server.name, **server.elsewhere.rename(process["name"])}
         for server in servers
         for process in server.left
     ]
     for server in servers:
-        if not server.left and _is_listened_to(server.port):
+        if not server.left and _is_listened_to(server.host, server.port):
             left.append({"name": server.name, "pid": None, "process": f"whatever listens at port {server.port}"})
     return left
 
 
-def _is_listened_to(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+def _is_listened_to(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
         return True
     return False
 

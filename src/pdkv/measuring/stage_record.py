@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pdkv.errors import StageFailed
+from pdkv.measuring.job_nodes import job_log
 from pdkv.measuring.load import PointRecord
 
 
@@ -21,6 +22,7 @@ class StageRecord:
         self.router: dict[str, Any] | None = None
         self.bindings: list[dict[str, Any]] = []
         self.pairs: list[dict[str, str]] = []
+        self.nodes: list[str] = []
         self.environment: dict[str, Any] = {}
         self.leftovers: list[dict[str, Any]] = []
         self.beside: set[str] = set()
@@ -74,6 +76,8 @@ class StageRecord:
             "trial": self._trial,
             "attempt": self._attempt,
             "job": os.environ.get("SLURM_JOB_ID"),
+            "job_log": job_log(),
+            "nodes": self.nodes,
             "clock": self._clock,
             "outcome": {
                 "status": "failed" if failure else "ok",

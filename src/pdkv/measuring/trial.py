@@ -23,6 +23,7 @@ from pdkv.measuring.evidence import Answer, Recorder
 from pdkv.measuring.interruption import Interrupted, raise_if_told_to_stop, raise_when_told_to_stop
 from pdkv.measuring.leftovers import end_orphans
 from pdkv.measuring.load import LoadPoint, PointRecord, run_point
+from pdkv.measuring.other_node import instances_on, join_nodes
 from pdkv.measuring.ports import reserved_ports
 from pdkv.measuring.process_tree import become_subreaper, descendants, process_start_s
 from pdkv.measuring.prompts import Prompts
@@ -104,16 +105,22 @@ def _measure_on_devices(
 ) -> None:
     """All stages, on devices of its own, which are sampled until they are free again."""
     become_subreaper()  # what a killed keeper leaves comes to us instead of to init, and is ended with the servers
-    with lease_devices(plan, trial.name, progress.say) as devices, reserved_ports() as ports:
+    of_this_node = {**plan, "instances": instances_on(plan, 0)}
+    with (
+        lease_devices(of_this_node, trial.name, progress.say) as devices,
+        join_nodes(plan, trial.name, progress.say) as nodes,
+        reserved_ports(*nodes.addresses) as ports,
+    ):
         record.started_s += devices.waited_s
-        record.environment, record.beside = devices.describe(plan["engine"]["python"]), devices.beside
+        record.environment, record.beside = nodes.describe(devices.describe(plan["engine"]["python"])), devices.beside
+        record.nodes = nodes.names
         devices.take_cores()
         with (
             Recorder(folder) as recorder,
             start_sampler(folder, gpus=devices.gpus, cores=sorted(os.sched_getaffinity(0))) as sampler,
         ):
             devices.stay_idle()
-            deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, devices.gpus)
+            deployment = Deployment.place(plan, folder / SERVER_LOGS, ports, devices.gpus, nodes)
             Measurement(plan, trial, deployment, devices, recorder, record, progress, sampler).run(folder)
             record.leftovers += devices.leftovers()
             devices.stay_idle()
@@ -176,7 +183,8 @@ class Measurement:
             return
         self.begin("launch")
         with self.record.stage("launch"):
-            self.devices.require_memory(self.plan)
+            self.devices.require_memory({**self.plan, "instances": instances_on(self.plan, 0)})
+            self.deployment.nodes.require_memory()
             others = list_segments()
             self.deployment.start()
             self.watch_processes()
@@ -267,6 +275,9 @@ class Measurement:
     def shut_down(self) -> None:
         """End all servers; what is left of them is recorded."""
         self.devices.look_beside(at_once=True)
+        with contextlib.suppress(StageFailed):  # of a node that is lost nothing more is known
+            self.record.beside |= self.deployment.nodes.beside()
+        self.record.beside.discard(self.trial.name)  # its own leases on the other nodes, where these share a folder
         self.record.instances = self.deployment.records()
         if self.deployment.endpoint:
             return
@@ -311,6 +322,8 @@ class Measurement:
     def watch_processes(self) -> None:
         """Tell the device sampler whose the processes, cores and GPUs are; all are watched from their start."""
         for instance in self.deployment.instances:
+            if instance.server.elsewhere:  # the same numbers are other processes and cores here
+                continue
             self.sampler.assign(
                 instance.name,
                 instance.role,

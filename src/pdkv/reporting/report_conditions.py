@@ -48,13 +48,14 @@ def uses_random_weights(results: StudyResults) -> bool:
 
 
 def gpu_names(environment: dict[str, Any]) -> str:
-    """``2 × NVIDIA H200 (141 GiB)`` for the GPUs of a host; empty without any."""
+    """``2 × NVIDIA H200 (141 GiB)`` for the GPUs of a trial, on all its nodes; empty without any."""
     return ", ".join(f"{count} × {kind}" for kind, count in gpu_counts(environment).items())
 
 
 def gpu_counts(environment: dict[str, Any]) -> Counter[str]:
     """How many GPUs of each kind, ``NVIDIA H200 (141 GiB)``."""
-    gpus = environment.get("gpus") or []
+    nodes = (environment, *(environment.get("nodes") or ()))
+    gpus = [gpu for node in nodes for gpu in node.get("gpus") or ()]
     return Counter(f"{gpu.get('name') or 'GPU'} ({format_bytes(gpu.get('memory_bytes'))})" for gpu in gpus)
 
 
@@ -116,6 +117,12 @@ def _driver(cell: Cell, _: Wording) -> str:
     )
 
 
+def _nodes(cell: Cell, _: Wording) -> str:
+    """How many, where it is more than one."""
+    others = (cell.content.get("environment") or {}).get("nodes") or []
+    return str(1 + len(others)) if others else ""
+
+
 # What the study asks of servers that it starts; a server that its user runs has its own.
 _OF_LAUNCHED = ("load_format", "engine", "token_budget", "engine_args", "engine_env")
 
@@ -131,6 +138,7 @@ _SETUP: dict[str, Callable[[Cell, Wording], str]] = {
     "token_budget": _from_config("engine", "token_budget"),
     "engine_args": _from_config("engine", "args"),
     "engine_env": _from_config("engine", "env"),
+    "nodes": _nodes,
     "gpus": lambda cell, _: gpu_names(cell.content.get("environment") or {}),
     "driver": _driver,
     "host_cpu": _from_environment("host_cpu"),

@@ -1,6 +1,8 @@
 """Where the time of the study went, and what the pipeline itself took of it."""
 
+import os
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from pdkv.analysing.study_results import StudyResults
 from pdkv.analysing.trial_gaps import TrialGaps, trial_gaps
@@ -15,8 +17,9 @@ OVERHEAD_LIMIT = 0.10
 
 
 def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
-    """A row per launch of every cell and a total over those that came to their end."""
+    """A row per launch of every cell, with its job where a cluster ran it, and a total over those that ended well."""
     rows, keys, whole = [], [], []
+    logs = [trial["job_log"] for cell in results.cells for trial in cell.trials if trial.get("job_log")]
     for cell in results.cells:
         for trial in cell.trials:
             stages = trial.get("stages") or {}
@@ -24,23 +27,34 @@ def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
             if times[-1] is not None:
                 whole.append(times)
             label = cell_label(cell, results) + ("" if len(cell.trials) == 1 else f" r{trial['repeat']}")
-            rows.append(row(label, *(format_duration(seconds) for seconds in times), _share(times)))
+            job = [str(trial.get("job") or DASH)] if logs else []
+            rows.append(row(label, *job, *(format_duration(seconds) for seconds in times), _share(times)))
             keys.append((cell.workload, cell.mode))
     total = [sum(each[column] or 0.0 for each in whole) for column in range(len(STAGES))]
     if whole:
-        rows.append(row(say("stages.total"), *(format_duration(seconds) for seconds in total), _share(total)))
+        job = [""] if logs else []
+        rows.append(row(say("stages.total"), *job, *(format_duration(seconds) for seconds in total), _share(total)))
         keys.append(("", ""))
     columns = (
         left(say("word.cell")),
+        *([left(say("stages.job"))] if logs else []),
         *(Column(say(f"stage.{name}")) for name in STAGES),
         Column(say("stages.share")),
     )
-    table = Table(say("stages.caption"), columns, tuple(rows), (say("stages.note"),), ruled_by(keys))
+    notes = (say("stages.note"), *([say("stages.job_logs", folder=_common_folder(logs))] if logs else []))
+    table = Table(say("stages.caption"), columns, tuple(rows), notes, ruled_by(keys))
     sentences = [_overhead_sentence(total, say) if whole else say("stages.nothing")]
     if gaps := trial_gaps(results.cells):
         sentences.append(_gaps_sentence(gaps, total if len(whole) == len(rows) - 1 else None, say))
     launches = describe_cold_and_warm_launches(results, say)
     return [Section(say("stages.title"), (Paragraph(say("list.sentence").join(sentences)), table, *launches))]
+
+
+def _common_folder(logs: Sequence[str]) -> str:
+    """The folder below which the logs of all jobs lie."""
+    folders = {PurePath(log).parent for log in logs}
+    common = os.path.commonpath(folders)
+    return str(PurePath(common).parent if len(folders) == 1 else common)
 
 
 def _share(times: Sequence[float | None]) -> Value:

@@ -257,6 +257,14 @@ def _mode(name: str, section: ModeSection, source: YamlSource) -> Mode:
             "prefill_args, decode_args or kv_connector without prefill and decode",
             "prefill: 1, decode: 1",
         )
+    instances = prefill + decode if prefill and decode else replicas or 1
+    if instances % section.nodes:
+        raise fault(
+            source,
+            (*where, "nodes"),
+            f"{instances} instances can't be dealt evenly to {section.nodes} nodes",
+            " or ".join(str(nodes) for nodes in range(1, instances + 1) if instances % nodes == 0),
+        )
     says_something = section.model_fields_set or split or copies
     if not says_something and name not in KNOWN_MODES:
         raise fault(
@@ -286,6 +294,7 @@ def _mode(name: str, section: ModeSection, source: YamlSource) -> Mode:
         kv_connector=section.kv_connector.name if prefill else None,
         kv_connector_config=section.kv_connector.config if prefill else {},
         endpoint=section.endpoint,
+        nodes=section.nodes,
     )
 
 

@@ -167,6 +167,7 @@ class ModeSection(_Section):
     replicas: Whole | None = Field(None, ge=1, le=64, description="a whole number of replicas")
     chunked_prefill: bool | None = Field(None, description="true or false")
     tensor_parallel_size: Whole = Field(1, ge=1, le=64, description="a whole number of GPUs per instance")
+    nodes: Whole = Field(1, ge=1, le=64, description="a whole number of nodes of a Slurm cluster")
     args: Arguments = Field(default_factory=dict, description="vLLM arguments, e.g. {max_num_seqs: 8}")
     prefill_args: Arguments = Field(default_factory=dict, description="vLLM arguments of the prefill instances")
     decode_args: Arguments = Field(default_factory=dict, description="vLLM arguments of the decode instances")

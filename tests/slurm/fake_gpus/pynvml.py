@@ -5,11 +5,14 @@ Everything but what asks for cards is the real module's.
 
 import importlib.machinery
 import importlib.util
+import socket
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-UUIDS = ("GPU-fake-0", "GPU-fake-1")
+HOST = socket.gethostname()
+NODE = HOST if HOST.startswith("pdkv-node") else "fake"  # of several nodes each has cards of its own
+UUIDS = (f"GPU-{NODE}-0", f"GPU-{NODE}-1")
 
 spec = importlib.machinery.PathFinder.find_spec("pynvml", [path for path in sys.path if Path(path) != HERE])
 assert spec is not None and spec.loader is not None, "nvidia-ml-py is not installed"
