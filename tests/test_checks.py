@@ -60,6 +60,11 @@ def test_a_launch_that_became_what_was_asked_passes_everywhere() -> None:
         ("KV connector as asked", "kv_connector", "none"),
     ],
 )
+@pytest.mark.fault(
+    "launch",
+    "the engine resolves another setting than was asked",
+    "invalid, with what was asked and what it resolved to",
+)
 def test_another_setting_fails_and_an_unknown_one_is_unknown(name: str, key: str, other: object) -> None:
     failed = launch_check(name, instance("prefill-0", "prefill"), instance(**{key: other}))
     assert failed.state == "failed"
@@ -120,6 +125,9 @@ def test_engine_versions(versions: list[str | None], state: str) -> None:
     assert launch_check("engine version supported", *instances).state == state
 
 
+@pytest.mark.fault(
+    "launch", "instances of one role resolve to different settings", "invalid, with the settings that differ"
+)
 def test_instances_of_a_role_must_be_alike() -> None:
     alike = [instance("decode-0"), instance("decode-1")]
     assert launch_check("decode instances alike", *alike).state == "passed"
@@ -129,6 +137,9 @@ def test_instances_of_a_role_must_be_alike() -> None:
     assert check.evidence == "attention_backend: FLASH_ATTN, FLASHINFER"
 
 
+@pytest.mark.fault(
+    "launch", "a process or GPU memory is left after the shutdown", "suspect, with its pid and how to end it"
+)
 def test_leftovers_are_named_with_what_to_do() -> None:
     left = [{"name": "single", "pid": 123, "process": "VLLM::Worker"}, {"gpu": "GPU-1", "mem_bytes": 9}]
     remedy = check_launch(ASKED, [instance()], left)[-1].remedy
@@ -199,6 +210,9 @@ def test_without_disaggregation_there_is_nothing_to_check() -> None:
         ({"count": None, "bytes": None, "external_tokens": None}, ["suspect", "passed", "passed"]),  # not shown
     ],
 )
+@pytest.mark.fault(
+    "pd", "fewer KV transfers than requests, or none, or failed ones", "invalid, each by a check of its own"
+)
 def test_transfers_that_did_not_happen(changes: dict[str, Any], expected: list[str]) -> None:
     assert states(point(**changes)) == expected
 
@@ -221,10 +235,16 @@ def test_one_bad_point_is_enough_and_is_named() -> None:
     ("rates", "state"),
     [([0.0], "passed"), ([0.0, 0.4], "failed"), ([0.0, None], "unknown"), ([None, 0.4], "failed"), ([], "unknown")],
 )
+@pytest.mark.fault(
+    "load",
+    "prompts are found in the engine's own prefix cache",
+    "invalid, with the share of tokens that were not computed",
+)
 def test_prefix_cache_hits(rates: list[float | None], state: str) -> None:
     points = [{**point(hit_rate=rate), "concurrency": 2**index} for index, rate in enumerate(rates)]
     assert check_prefix_cache(points).state == state
 
 
+@pytest.mark.fault("load", "the engine's metrics page never answers", "the checks that need it are unknown, not passed")
 def test_counters_that_never_came_are_unknown() -> None:
     assert check_prefix_cache([{**point(), "server": None}]).state == "unknown"

@@ -103,6 +103,11 @@ def test_connection_is_kept(golden: golden_server.RunningServer) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["refuse-second", "close-after"])
+@pytest.mark.fault(
+    "load",
+    "the server closes kept connections when it likes",
+    "the request goes out again on another connection; none fails, none is answered twice",
+)
 def test_connection_that_the_server_has_closed(golden: golden_server.RunningServer, scenario: str) -> None:
     """Open loop with pauses: all succeed, each is processed once, and is timed from the sending that was answered."""
     target = Target("golden", golden.url, f"golden/{scenario}")
@@ -120,6 +125,9 @@ def test_connection_that_the_server_has_closed(golden: golden_server.RunningServ
         assert answer.scheduled_s <= answer.t_send_s + 0.001
 
 
+@pytest.mark.fault(
+    "load", "a new connection is closed before an answer", "the request fails by name and is not sent again"
+)
 def test_closed_without_an_answer_is_sent_again_only_on_a_used_connection() -> None:
     """A server that takes a request on a fresh connection and hangs up fails it at once: no endless asking."""
     with one_shot_server(lambda connection: None) as (url, taken):
@@ -129,6 +137,9 @@ def test_closed_without_an_answer_is_sent_again_only_on_a_used_connection() -> N
         assert len(taken) == 1
 
 
+@pytest.mark.fault(
+    "load", "nothing listens at the server's address", "the request is refused by name, without a time of sending"
+)
 def test_no_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -138,6 +149,7 @@ def test_no_server() -> None:
     assert (answer.t_send_s, answer.connection) == (None, None)
 
 
+@pytest.mark.fault("load", "the server's name does not resolve", "the request is refused by name")
 def test_name_that_does_not_resolve() -> None:
     (answer,) = ask(None, "steady", url="http://no-such-host.invalid:80")
     assert answer.outcome == "refused"

@@ -105,6 +105,11 @@ class TestReadiness:
 
 
 class TestEnding:
+    @pytest.mark.fault(
+        "launch",
+        "an engine deaf to SIGTERM whose workers have left its group and its name",
+        "all are ended, and it is noted which had to be killed",
+    )
     def test_nothing_outlives_a_deaf_engine_whose_workers_left_its_group(
         self,
         make_server,  # type: ignore[no-untyped-def]
@@ -117,6 +122,7 @@ class TestEnding:
         assert [pid for pid in [server.pid, *workers] if is_alive(pid)] == []
         assert sorted(process["pid"] for process in server.killed) == sorted(workers)
 
+    @pytest.mark.fault("launch", "the engine is killed and its workers live on", "the keeper ends them")
     def test_workers_of_an_engine_that_was_killed_die_too(self, make_server) -> None:  # type: ignore[no-untyped-def]
         server = make_server(FAKE_WORKERS="1", FAKE_READY_S="never")
         workers = workers_of(server, 1)
@@ -128,6 +134,9 @@ class TestEnding:
         assert server.has_ended()
         assert server.ending() == "single was killed by signal 9 (SIGKILL)"
 
+    @pytest.mark.fault(
+        "launch", "a killed engine leaves shared memory", "removed and noted; that of others is never touched"
+    )
     def test_shared_memory_of_a_killed_engine_is_removed_and_no_other(
         self,
         make_server,  # type: ignore[no-untyped-def]
@@ -216,6 +225,7 @@ class TestPlacement:
         assert launches[0] == launches[1]
         assert abs(launches[0][0] - launches[0][1]) >= 2  # one for each of its two workers
 
+    @pytest.mark.fault("launch", "a plan needs more GPUs than there are", "failed at launch, with both numbers")
     def test_too_few_gpus_is_a_failed_launch(self, tmp_path: Path, ports: PortReservation) -> None:
         with pytest.raises(StageFailed, match="needs 4 GPUs, 2 were given"):
             place_instances(self.plan("cuda", 2), tmp_path, ports=ports, cores=[0], gpus=["a", "b"], mark="")

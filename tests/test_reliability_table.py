@@ -11,7 +11,7 @@ from reliability_table import END, KINDS, START, Fault, Shown, lines, put_into
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/reliability.md"
-AT_LEAST = 0
+AT_LEAST = 40
 
 
 @pytest.fixture(scope="module")

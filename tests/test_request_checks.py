@@ -73,12 +73,14 @@ def test_no_request_at_all_fails() -> None:
 
 
 @pytest.mark.parametrize(("lag_s", "state"), [(0.0, "passed"), (0.009, "passed"), (0.1, "suspect"), (1.0, "failed")])
+@pytest.mark.fault("load", "the client sends late", "suspect, or invalid where it is more than the TTFT")
 def test_send_lag_is_judged_against_ttft(lag_s: float, state: str) -> None:
     rows = [row | {"scheduled_s": row["t_send_s"] - lag_s} for row in good()]
     assert checks_of(rows)[LAG].state == state
 
 
 @pytest.mark.parametrize(("share", "state"), [(None, "unknown"), (0.3, "passed"), (0.9, "suspect")])
+@pytest.mark.fault("load", "the client has used up its core", "suspect, with its share of the core")
 def test_client_cpu(share: float | None, state: str) -> None:
     assert checks_of(good(), cpu=share)[CPU].state == state
 
@@ -103,6 +105,7 @@ def test_a_client_that_did_not_watch_itself_is_unknown() -> None:
     assert checks_of(good(), client_late=None)[READ].state == "unknown"
 
 
+@pytest.mark.fault("load", "fewer requests in flight than asked", "suspect, with both numbers")
 def test_a_load_below_the_asked_level_is_suspect() -> None:
     check = checks_of(good(), concurrency=3)[LEVEL]
     assert check.state == "suspect"
@@ -115,6 +118,7 @@ def test_open_loop_is_judged_against_its_schedule(slowdown: float, state: str) -
     assert checks_of(rows, arrival="poisson", concurrency=None, rate=1.0)[LEVEL].state == state
 
 
+@pytest.mark.fault("load", "the second half of a load is slower than the first", "suspect, with the change")
 def test_a_drift_is_suspect() -> None:
     rows = [answered(float(i), [i + 0.1, i + (0.5 if i < 10 else 0.6)]) for i in range(20)]
     check = checks_of(rows, 1)[STEADY]

@@ -65,6 +65,11 @@ def test_cached_tokens_where_told() -> None:
     assert read_response(pieces(timed)).cached_tokens == 16
 
 
+@pytest.mark.fault(
+    "load",
+    "the network cuts the stream at any byte",
+    "no token is lost or doubled; each counts when its last byte is there",
+)
 def test_bytes_cut_anywhere_keep_their_tokens_and_take_the_stamp_of_the_last_byte() -> None:
     events = [token(7 * k, k, text="é\u2028", finish="length" if k == 19 else None) for k in range(20)]
     whole = HEAD + b"".join(chunk(event) for event in [*events, usage(40)]) + chunk(DONE) + END
@@ -140,6 +145,9 @@ def test_one_event_over_several_chunks_and_several_events_in_one() -> None:
     assert read.token_t_s.tolist() == [0.2, 0.3, 0.3]
 
 
+@pytest.mark.fault(
+    "load", "line separators in a text, a character cut in two", "one event, one token, the text unchanged"
+)
 def test_characters_that_python_calls_line_ends_and_half_a_character() -> None:
     """The event is one event, stamped at its second segment."""
     event = b'data: {"choices":[{"index":0,"text":"a\xe2\x80\xa8b\xc2\x85c\xc3\xa9","token_ids":[1]}]}\n\n'
@@ -157,6 +165,11 @@ def test_characters_that_python_calls_line_ends_and_half_a_character() -> None:
     assert split_events(event)[0] == [event[6:-2]]
 
 
+@pytest.mark.fault(
+    "load",
+    "keep-alive comments, empty events and pings before the first token",
+    "none of them is a token, TTFT is that of the first token",
+)
 def test_comments_empty_data_and_pings_are_not_tokens() -> None:
     early = [
         (0.1, b": keep-alive\n\n"),
@@ -198,6 +211,11 @@ def test_several_tokens_in_an_event() -> None:
 
 
 @pytest.mark.parametrize(("told", "counts"), [(2, [1, 1]), (5, [None, None])])
+@pytest.mark.fault(
+    "load",
+    "the server sends no token ids",
+    "how many tokens an event bore is null, unless usage shows that it was one each",
+)
 def test_server_without_token_ids(told: int, counts: list[int | None]) -> None:
     """Events with text bear tokens; how many is known only if usage says one each."""
     event = b'data: {"choices":[{"index":0,"text":"x","finish_reason":"stop"}]}\n\n'
@@ -265,6 +283,9 @@ def test_faults_are_named(fault: str) -> None:
     assert (read_response(pieces(FAULTS[fault])).error or "").startswith(fault)
 
 
+@pytest.mark.fault(
+    "load", "the server says nowhere how many tokens it sent", "the request fails by name, no number rests on it"
+)
 def test_neither_usage_nor_ids() -> None:
     event = b'data: {"choices":[{"index":0,"text":"x","finish_reason":"stop"}]}\n\n'
     read = read_response(pieces(stream((0.5, event))))
@@ -304,6 +325,7 @@ def test_latencies_by_their_definitions(tmp_path: Path) -> None:
     assert row["token_n"] == [1, 1, 1]
 
 
+@pytest.mark.fault("load", "outputs of one token", "TPOT and ITL are null, TTFT stays")
 def test_one_token_has_no_tpot(tmp_path: Path) -> None:
     (row,) = requests_of(tmp_path, [answer(stream((0.5, token(1, finish="length")), (0.5, usage(1))))])
     assert row["status"] == "ok"
@@ -311,6 +333,11 @@ def test_one_token_has_no_tpot(tmp_path: Path) -> None:
     assert row["tpot_s"] is None
 
 
+@pytest.mark.fault(
+    "load",
+    "requests that were refused, timed out, broke off or got HTTP 500",
+    "no latency and each its own reason; what had come is kept as evidence",
+)
 def test_nothing_to_average(tmp_path: Path) -> None:
     failed = [
         answer(FAULTS["HTTP 500: no memory"]),

@@ -63,6 +63,7 @@ def router_that_exits() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("placed", [router_that_exits()], indirect=True)
+@pytest.mark.fault("launch", "the router ends at once", "failed at launch, with the end of the router's log")
 def test_a_router_that_exits_is_a_failed_launch(placed: Deployment) -> None:
     placed.start()
     with pytest.raises(StageFailed) as failure:

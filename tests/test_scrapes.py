@@ -55,6 +55,9 @@ def row(
     }
 
 
+@pytest.mark.fault(
+    "load", "a metrics page with NaN, infinity and a broken line", "the other series are kept, the bad lines are named"
+)
 def test_one_bad_sample_costs_that_sample_only() -> None:
     scrape = parse_scrape(BROKEN)
     assert counter(scrape, "prompt_tokens") == 159_744
@@ -64,6 +67,7 @@ def test_one_bad_sample_costs_that_sample_only() -> None:
     assert {line.split()[0] for line in scrape.bad} == {"x:occupancy", "x:a", "no"}
 
 
+@pytest.mark.fault("load", "a metrics page that lacks series", "null, never 0")
 def test_what_is_missing_is_none() -> None:
     scrape = parse_scrape(BROKEN)
     assert counter(scrape, "kv_cache_usage_perc") is None
@@ -72,6 +76,9 @@ def test_what_is_missing_is_none() -> None:
     assert parse_scrape("").series == {}
 
 
+@pytest.mark.fault(
+    "load", "a metrics page that is cut in mid-number", "the number is not read, the page is marked as cut"
+)
 def test_a_cut_number_is_not_read() -> None:
     scrape = parse_scrape('vllm:generation_tokens_total{engine="0"} 5.0\nvllm:prompt_tokens_total{engine="0"} 1.59')
     assert scrape.cut
@@ -81,6 +88,7 @@ def test_a_cut_number_is_not_read() -> None:
     assert parse_scrape(DECODE).bad == ()
 
 
+@pytest.mark.fault("load", "series that another version names otherwise", "read under both names")
 def test_former_names_and_suffixes_are_understood() -> None:
     assert counter(parse_scrape("vllm:gpu_cache_usage_perc 0.25\n"), "kv_cache_usage_perc") == 0.25
     assert counter(parse_scrape("vllm:prompt_tokens 7\n"), "prompt_tokens") == 7
@@ -96,6 +104,7 @@ def test_engines_are_summed_and_labels_select() -> None:
     assert counter(scrape, "a", source="z") is None
 
 
+@pytest.mark.fault("load", "a counter that was set back", "its increase is null instead of a made-up number")
 def test_increase_is_none_after_a_restart_and_counts_new_label_sets_from_zero() -> None:
     old = parse_scrape('vllm:a_total{engine="0"} 10\n')
     assert increase(old, parse_scrape('vllm:a_total{engine="0"} 25\n'), "a") == 15

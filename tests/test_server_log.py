@@ -160,6 +160,11 @@ def prefix(mark: str, text: str) -> str:
     ],
     ids=["colour", "container prefix", "rank prefix", "prefix and colour", "CRLF"],
 )
+@pytest.mark.fault(
+    "launch",
+    "a log in colour, with a container's prefixes, CRLF or progress bars",
+    "the same facts as from the plain one",
+)
 def test_the_dress_of_a_log_changes_no_fact(name: str, dress: object) -> None:
     plain = read(name)
     dressed = dress(plain)  # type: ignore[operator]
@@ -209,6 +214,11 @@ def test_rocm_names_its_own_fp8() -> None:
     assert read_server_log(text).kv_cache_dtype == "fp8_e4m3fnuz"
 
 
+@pytest.mark.fault(
+    "launch",
+    "a log that says nothing of what was resolved",
+    "null, and the checks that need it are unknown, not passed",
+)
 def test_a_log_that_says_nothing_gives_nothing() -> None:
     assert read_server_log("") == LogFacts()
     assert set(asdict(read_server_log("hello\nworld")).values()) == {None}
@@ -224,6 +234,11 @@ def test_ranks_share_the_blocks_of_the_smallest() -> None:
 # --- why a server failed
 
 
+@pytest.mark.fault(
+    "launch",
+    "an error in a worker and a dozen that follow from it",
+    "the root is the reason, with the end of the log that shows it",
+)
 def test_the_reason_is_the_root_and_not_its_consequence() -> None:
     text = read("h200/default_e5m2.log")
     reason = "ValueError: The dtype of q torch.float8_e4m3fn does not match the q_data_type torch.float8_e5m2"
@@ -280,6 +295,11 @@ def test_only_consequences_are_better_than_nothing() -> None:
     assert failure_reason(text) == text.strip()
 
 
+@pytest.mark.fault(
+    "launch",
+    "markup, escape codes and NUL in the last lines of a log",
+    "shown literally, without what no page can show",
+)
 def test_an_excerpt_keeps_markup_and_drops_what_no_page_can_show() -> None:
     lines = ["see @fig1 #base cost $1", "C:\\new <frozen importlib>", "a_b*c", "odd ` quote", "] closing", "// gone"]
     lines += ["/* gone", "| pipe | cell |", "<img src=x>", "1. first"]
