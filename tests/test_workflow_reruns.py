@@ -392,6 +392,40 @@ class TestKilled:
         assert workspace.stages("mine")["outcome"]["status"] == "ok"  # type: ignore[index]
 
 
+class TestLost:
+    """Snakemake removes what a job will make before it starts, and does not miss it where what lies behind is there."""
+
+    @pytest.mark.fault(
+        "host",
+        "a run is killed while it measures a failed launch again, below a report that was made before",
+        "the next run measures it; the old report does not hide it",
+    )
+    @pytest.mark.parametrize("target", [[], ["reports/summary.pdf"], ["results/w/mine/fp16/cell.json"]], ids=" ".join)
+    def test_a_launch_below_a_report_is_missed(self, workspace: Workspace, target: list[str]) -> None:
+        (workspace.trial("mine") / "stages.json").unlink()
+        due = workspace.due(*target)
+        assert due["measure"] == due["measure mine"] == 1
+        assert due["summarize_cell mine"] == 1 and due["summarize_cell default"] == 0
+
+    @pytest.mark.parametrize(
+        ("lost", "rule"),
+        [
+            ("results/w/mine/fp16/r1/trace.json", "trace_devices"),
+            ("results/w/mine/fp16/cell.json", "summarize_cell"),
+            ("results/objectives.csv", "rank_objectives"),
+            ("reports/summary.md", "write_markdown"),
+        ],
+    )
+    def test_what_was_read_from_it_is_missed(self, workspace: Workspace, lost: str, rule: str) -> None:
+        (workspace.folder / lost).unlink()
+        due = workspace.due("reports/summary.pdf")
+        assert due[rule] == 1 and due["measure"] == 0
+
+    def test_nothing_else_is_made_for_one_cell(self, workspace: Workspace) -> None:
+        (workspace.trial("mine") / "stages.json").unlink()
+        assert workspace.due("results/w/default/fp16/cell.json") == Counter()
+
+
 class TestConfigOnTheCommandLine:
     def test_only_the_named_file_counts(self, finished: Workspace, tmp_path: Path) -> None:
         """Snakemake would merge it into config/config.yaml: then `mine` would be measured too."""

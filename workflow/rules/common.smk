@@ -114,20 +114,45 @@ def plan_of(wildcards):
     return path if plan_is_due(Path(path), slices[name], planner) else ancient(path)
 
 
+def missed(paths):
+    """These files; what is not there of them is made, also where what was made of it is still there.
+
+    To Snakemake they are steps on the way, and not missed then. But it removes a job's outputs before it starts it: if
+    it is killed while a failed launch is tried again, the report that names the failure would hide for ever that the
+    launch was not measured. Files in object storage are not seen from here.
+    """
+    if (
+        workflow.is_main_process
+        and not workflow.touch
+        and not workflow.storage_settings.default_storage_provider
+    ):
+        workflow.dag.forcefiles.update(
+            path for path in map(str, paths) if not Path(path).exists()
+        )
+    return paths
+
+
 def launches(pattern):
-    """Files of all launches of a cell."""
+    """An input function: files of all launches of a cell."""
 
     def of_cell(wildcards):
         cell = (wildcards.workload, wildcards.mode, wildcards.dtype)
         repeats = range(1, study.launch_count(*cell) + 1)
-        return expand(pattern, **wildcards, repeat=repeats)
+        return missed(expand(pattern, repeat=repeats, **wildcards))
 
     return of_cell
 
 
 def cells(pattern):
-    """Files of all cells, in the order of the study's tables."""
-    return [pattern.format(workload=w, mode=m, dtype=d) for w, m, d in study.cells()]
+    """An input function: files of all cells, in the order of the study's tables."""
+    return lambda wildcards: missed(
+        [pattern.format(workload=w, mode=m, dtype=d) for w, m, d in study.cells()]
+    )
+
+
+def tables(*paths):
+    """An input function: tables of the whole study."""
+    return lambda wildcards: missed(paths)
 
 
 def all_trials(pattern):
@@ -224,6 +249,11 @@ def claims_file():
 def reports(pattern):
     """The files of all editions of the report."""
     return [local(path) for path in expand(pattern, edition=languages)]
+
+
+def markdown_of(wildcards):
+    """The same edition of the report as Markdown."""
+    return missed([local(f"reports/summary{wildcards.edition}.md")])
 
 
 def other_editions(pattern):

@@ -15,7 +15,7 @@ rule draw_figures:
         cells=cells(f"{CELL}/cell.json"),
         requests=all_trials(f"{TRIAL}/requests.parquet"),
         traces=all_trials(f"{TRIAL}/trace.parquet"),
-        comparisons="results/comparisons.csv",
+        comparisons=tables("results/comparisons.csv"),
     output:
         figures(),
     log:
@@ -35,9 +35,9 @@ rule draw_figures:
 rule write_markdown:
     input:
         cells=cells(f"{CELL}/cell.json"),
-        comparisons="results/comparisons.csv",
-        objectives="results/objectives.csv",
-        summary="results/summary.csv",
+        comparisons=tables("results/comparisons.csv"),
+        objectives=tables("results/objectives.csv"),
+        summary=tables("results/summary.csv"),
         figures=drawn,
         claims=claims_file(),
     output:
@@ -62,12 +62,12 @@ rule write_markdown:
 rule write_pdf:
     input:
         cells=cells(f"{CELL}/cell.json"),
-        comparisons="results/comparisons.csv",
-        objectives="results/objectives.csv",
+        comparisons=tables("results/comparisons.csv"),
+        objectives=tables("results/objectives.csv"),
         figures=drawn,
         claims=claims_file(),
         # Not read: asking for the PDF brings the Markdown, the summary and the other languages too.
-        markdown=local("reports/summary{edition}.md"),
+        markdown=markdown_of,
         others=other_editions("reports/summary{edition}.pdf"),
     output:
         report(
