@@ -256,6 +256,12 @@ def test_service_levels_are_no_part_of_a_trial(tmp_path: Path) -> None:
     assert [t.to_slice() for t in without.trials()] == [t.to_slice() for t in with_levels.trials()]
 
 
+def test_limits_of_a_trial_are_seconds(tmp_path: Path) -> None:
+    limits = load(tmp_path, STUDY + "limits: {launch_timeout_s: 60, trial_hours: 0.5}\n").limits
+    assert (limits.launch_timeout_s, limits.request_timeout_s, limits.trial_timeout_s) == (60, 600, 1800)
+    assert load(tmp_path, STUDY).limits.trial_timeout_s == 86_400
+
+
 def test_requests_for_each_level_follow_the_order_of_the_levels(tmp_path: Path) -> None:
     levels = STUDY.replace("concurrency: [2], requests: 8", "concurrency: [64, 2], request_rate: 0.5, requests: {}")
     each = load(tmp_path, levels.replace("requests: {}", "requests: [128, 24, 9]")).workloads[0].points

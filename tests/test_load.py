@@ -282,6 +282,18 @@ def test_measure_url_stops_at_a_server_that_does_not_serve(
         )
 
 
+@pytest.mark.fault(
+    "load", "a server that was named to `pdkv load` hangs", "it stops after the time-out of a few requests and says so"
+)
+@pytest.mark.parametrize("level", [{"concurrency": 2}, {"rate": 20.0}])
+def test_measure_url_stops_at_a_server_that_hangs(
+    golden: golden_server.RunningServer, tmp_path: Path, level: dict[str, Any]
+) -> None:
+    lengths = {"input_tokens": 16, "output_tokens": 4, "requests": 400}
+    with pytest.raises(UserError, match=r"endpoint hangs: \d+ requests in a row were not answered within 0.5 s"):
+        measure_url(golden.url, "golden/hang", **lengths, out_dir=tmp_path, warm_requests=0, timeout_s=0.5, **level)
+
+
 @pytest.mark.parametrize("level", [{}, {"concurrency": 1, "rate": 1.0}])
 def test_measure_url_needs_one_level(tmp_path: Path, level: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="either"):

@@ -7,6 +7,7 @@ from pdkv.analysing.checks import Check
 from pdkv.analysing.scrapes import Scrape, counter, read_scrape
 
 NAME = "servers ran through the load"
+ENDPOINT = "endpoint"  # the name of a server that the user runs
 
 
 def check_restarts(rows: Iterable[Mapping[str, Any]], names: Iterable[str], point: int) -> Check:
@@ -16,6 +17,11 @@ def check_restarts(rows: Iterable[Mapping[str, Any]], names: Iterable[str], poin
         name: _has_begun_anew(read_scrape(rows, "before", name, point), read_scrape(rows, "after", name, point))
         for name in names
     }
+    if begun.get(ENDPOINT):  # whatever stands there is not ours
+        evidence = "the server began anew during the load, or several stand behind its address"
+        return Check(
+            NAME, "suspect", evidence, "give the address of one server, and let nothing start it again meanwhile"
+        )
     if anew := [name for name, answer in begun.items() if answer]:
         remedy = "look into its log for why it ended, and let nothing start it again during a trial"
         return Check(NAME, "failed", f"{', '.join(anew)} began anew during the load", remedy)
