@@ -158,6 +158,34 @@ def test_snakemake_makes_again_what_was_deleted_and_measures_nothing(workspace: 
     assert due["read_load"] == 1 and due["read_launch"] == 1 and due["measure"] == 0
 
 
+@pytest.mark.fault(
+    "stored",
+    "truncated evidence in a study that is run again",
+    "snakemake stops at that cell and says what to delete; then only this launch is measured again",
+)
+def test_snakemake_measures_again_what_was_spoilt(workspace: Workspace) -> None:
+    cut(workspace.folder / TRIAL / "events.parquet")
+    (workspace.folder / TRIAL / "metrics.json").unlink()  # as if the reader of the load had been mended
+    refused = workspace.snakemake(f"{CELL}/cell.json")
+    assert refused.returncode == 1
+    assert f"pdkv: {TRIAL}/events.parquet is not" in refused.stdout, refused.stdout
+    assert f"delete {TRIAL}/stages.json and run snakemake again" in refused.stdout
+    (workspace.folder / TRIAL / "stages.json").unlink()
+    assert workspace.due(f"{CELL}/cell.json")["measure"] == 1
+    workspace.run(f"{CELL}/cell.json")
+    assert run_verb(workspace, "read-load").returncode == 0
+
+
+@pytest.mark.fault(
+    "stored", "a missing one of several files of evidence", "whoever has to read it measures this launch again"
+)
+def test_snakemake_measures_again_what_lost_a_file(workspace: Workspace) -> None:
+    for name in ("samples.parquet", "trace.json"):
+        (workspace.folder / TRIAL / name).unlink()
+    due = workspace.due(f"{CELL}/cell.json")
+    assert (due["measure"], due["plan_server"]) == (1, 0)
+
+
 class TestArtifacts:
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
