@@ -130,6 +130,11 @@ def message(tmp_path: Path, text: str | bytes) -> str:
         (STUDY + "cost: {per_gpu_hour: 1, currency: ''}\n", ["cost.currency"]),
     ],
 )
+@pytest.mark.fault(
+    "input",
+    "keys twice, misspelt or of YAML's own kind, tabs, Latin-1, nothing, too little, too much",
+    "one message with file, line, what was found and what is allowed",
+)
 def test_wrong_config_is_one_message(tmp_path, text, parts):
     found = message(tmp_path, text)
     for part in parts:
@@ -138,11 +143,15 @@ def test_wrong_config_is_one_message(tmp_path, text, parts):
 
 
 @pytest.mark.parametrize("name", ["my mode", "a;touch pwned", "$HOME", "x{y}", "..", "-rf", "a/b", "", "a" * 65])
+@pytest.mark.fault(
+    "input", "names with blanks, slashes, `..`, `$`, `;` or 65 characters", "refused by name, with what is allowed"
+)
 def test_names_that_a_shell_or_path_would_read_are_refused(tmp_path, name):
     assert "can't be a name" in message(tmp_path, STUDY.replace(MODES, f"modes: {{'{name}': {{replicas: 1}}}}"))
 
 
 @pytest.mark.parametrize("name", ["no", "预填充", "café", "tp2+eager", "v1.2"])
+@pytest.mark.fault("input", "names in Chinese, with accents, or a quoted `no`", "work as they are")
 def test_names_that_work(tmp_path, name):
     study = load(tmp_path, STUDY.replace(MODES, f"modes: {{'{name}': {{replicas: 1}}}}"))
     assert study.trials()[0].name == f"w/{name}/fp16/r1"

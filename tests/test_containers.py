@@ -110,6 +110,11 @@ class TestDocker:
         assert deployment.stop() == []
         assert not is_alive(pid)
 
+    @pytest.mark.fault(
+        "launch",
+        "the client of a container's daemon is killed",
+        "its container is ended too; the launch has failed, with the signal",
+    )
     def test_a_client_that_dies_takes_its_container_along(self, docker: str, deploy: Deploy) -> None:
         deployment = deploy(in_docker(docker))
         deployment.await_ready(30)
@@ -121,6 +126,7 @@ class TestDocker:
         with pytest.raises(StageFailed, match="SIGKILL"):
             deployment.require_alive("load", 5)
 
+    @pytest.mark.fault("launch", "a container's daemon refuses to remove it", "named among what is left")
     def test_a_container_that_can_t_be_removed_is_told(
         self, docker: str, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -180,6 +186,11 @@ class TestWrappers:
         assert deployment.stop() == []
         assert not [process for process in Path("/proc").glob("[0-9]*") if f"\0{port}\0" in command_line(process)]
 
+    @pytest.mark.fault(
+        "launch",
+        "a wrapper starts the server through a daemon that nobody knows",
+        "whatever still listens at the port is named",
+    )
     def test_a_server_that_a_daemon_of_the_wrapper_starts_is_told(self, docker: str, deploy: Deploy) -> None:
         """As ``apptainer instance start``, or a client that is not known: nothing here says what to end."""
         other = Path(docker).with_name("other")
@@ -253,6 +264,7 @@ class TestVersion:
         assert deployment.engine_version() == "0.0.0+fake"
 
 
+@pytest.mark.fault("host", "a measurement whose server runs in a container is killed", "the keeper ends the container")
 def test_a_measurement_that_is_killed_leaves_no_container(docker: str, tmp_path: Path) -> None:
     """SIGKILL to what measures: the keeper is then alone with the client and its container."""
     words = [docker, "run", IMAGE, sys.executable, FAKE_ENGINE, "serve", "m", "--port"]

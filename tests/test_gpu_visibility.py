@@ -33,11 +33,17 @@ def nvml() -> FakeNvml:
         ("NoDevFiles", []),
     ],
 )
+@pytest.mark.fault(
+    "devices",
+    "CUDA's order of the devices is not NVML's, or CUDA_VISIBLE_DEVICES is empty, -1 or wrong in the middle",
+    "each role's trace is of the device that its engine uses; none means none",
+)
 def test_cuda_visible_devices_is_read_as_cuda_reads_it(nvml: FakeNvml, value: str | None, seen: list[str]) -> None:
     env = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
     assert [gpu.uuid for gpu in visible_gpus(nvml, env)] == seen
 
 
+@pytest.mark.fault("devices", "a short UUID fits two devices", "refused, with both")
 def test_an_ambiguous_short_uuid_is_refused() -> None:
     nvml = FakeNvml(FakeGpu("GPU-9f3c1"), FakeGpu("GPU-9f3c2", bus=1))
     with pytest.raises(UserError, match="GPU-9f3c fits GPU-9f3c1 and GPU-9f3c2"):
@@ -54,6 +60,9 @@ def test_a_device_named_twice_is_refused(nvml: FakeNvml) -> None:
         visible_gpus(nvml, {"CUDA_VISIBLE_DEVICES": "0,GPU-9f3c"})
 
 
+@pytest.mark.fault(
+    "devices", "device numbers on a machine with unequal cards", "refused until CUDA_DEVICE_ORDER is stated"
+)
 def test_numbers_over_unequal_cards_need_a_stated_order() -> None:
     nvml = FakeNvml(FakeGpu(FIRST, bus=41, name="A"), FakeGpu(SECOND, bus=7, name="B"))
     with pytest.raises(UserError, match="CUDA_DEVICE_ORDER=PCI_BUS_ID"):

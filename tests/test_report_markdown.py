@@ -99,6 +99,7 @@ def test_all_of_the_model_is_in_the_text(report: Report) -> None:
             assert " ".join(line.split()) in text, piece
 
 
+@pytest.mark.fault("input", "HTML in the last lines of a log", "none of it becomes live")
 def test_nothing_becomes_html(report: Report) -> None:
     tokens = parse(render_markdown(report))
     types = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or []}
@@ -129,6 +130,7 @@ def test_the_file_is_utf8_whatever_the_locale(tmp_path: Path, report: Report) ->
     assert b"\r" not in output.read_bytes()
 
 
+@pytest.mark.fault("input", "pipes, stars and underscores in names", "every row has its header's columns")
 def test_hostile_names_keep_their_rows(tmp_path: Path) -> None:
     sample = Sample(model="/data/#models/a_b*c|d", modes=("default", "x*y|z"), failed=frozenset(), suspect=frozenset())
     report = read_report(write_sample(tmp_path / "results", sample), tmp_path / "results/comparisons.csv", SETTINGS)

@@ -80,6 +80,7 @@ def test_contents_are_listed_only_in_long_reports(study: Path) -> None:
     assert not query(bare(Paragraph("short")), study, "outline")
 
 
+@pytest.mark.fault("host", "another locale, POSIX without UTF-8", "the same bytes")
 def test_same_results_give_the_same_bytes_under_posix_too(study: Path, tmp_path: Path) -> None:
     here = compile_report(report_of(study), study / "reports/figures")[0]
     script = (
@@ -101,6 +102,7 @@ def test_same_results_give_the_same_bytes_under_posix_too(study: Path, tmp_path:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.fault("input", "markup of Typst in names, paths and logs", "printed literally; the PDF is made")
 def test_text_is_never_markup(tmp_path: Path, text: str) -> None:
     table = Table(text, (left(text), left("b")), (row(Value(text, under=text, mark="*"), text),), notes=(text,))
     report = bare(Paragraph(text), Bullets((text,)), Definitions(((text, text),)), Excerpt(text), table, title=text)
@@ -124,6 +126,11 @@ def test_long_words_of_tables_can_be_broken_at_their_joints() -> None:
     assert max(map(len, breakable("x" * 100).split("\u200b"))) <= 18
 
 
+@pytest.mark.fault(
+    "input",
+    "a name in a script that no font here has",
+    "no page with boxes: a message names the script and the package to install",
+)
 def test_a_character_that_no_font_has_stops_before_a_page_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +162,9 @@ def test_a_missing_figure_is_a_message(study: Path, tmp_path: Path) -> None:
         Sample(launches=3, gpu=True, modes=("default", "a" * 60, "1p1d"), failed=frozenset(), suspect=frozenset()),
     ],
     ids=["all failed", "one request", "long names"],
+)
+@pytest.mark.fault(
+    "input", "a study of which every cell failed, or with a single request", "the report is made all the same"
 )
 def test_odd_studies_become_pdfs_too(tmp_path: Path, sample: Sample) -> None:
     cells = write_sample(tmp_path / "results", sample)

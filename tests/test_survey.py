@@ -58,6 +58,11 @@ def test_absurd_studies_are_refused_with_their_time(tmp_path):
         ("cpu", "run: pdkv install-engine"),
     ],
 )
+@pytest.mark.fault(
+    "launch",
+    "the engine of a whole study is not installed",
+    "refused before the start, with the path and how to install one",
+)
 def test_an_engine_that_is_not_there(tmp_path, engine, words):
     text = STUDY.replace(f"{{python: '{sys.executable}'}}", engine)
     with pytest.raises(UserError, match=words):
@@ -86,6 +91,11 @@ def test_a_server_that_runs_already_needs_no_engine(tmp_path):
 
 
 @pytest.mark.parametrize(("version", "words"), [(None, "has no vLLM"), ("0.19.1", "known for 0.26 to 0.33 only")])
+@pytest.mark.fault(
+    "launch",
+    "the Python that was named has no vLLM, or one that is not known",
+    "refused before the start, with its version and those that are known",
+)
 def test_a_python_without_a_vllm_that_is_known(tmp_path, monkeypatch, version, words):
     monkeypatch.setattr(engine_env, "engine_version", lambda python: version)
     with pytest.raises(UserError, match=words):
@@ -94,6 +104,9 @@ def test_a_python_without_a_vllm_that_is_known(tmp_path, monkeypatch, version, w
 
 @pytest.mark.parametrize(
     ("model", "words"), [("./nowhere", "there is no folder"), ("{folder}", "holds no config.json")]
+)
+@pytest.mark.fault(
+    "launch", "the model's folder is not there, or holds no model", "refused before the start, with the folder"
 )
 def test_a_model_that_is_not_there(tmp_path, model, words):
     text = STUDY.replace("model: bundled", f"model: {model.format(folder=tmp_path)}")
@@ -106,6 +119,9 @@ def on_gpus(monkeypatch, gib: int) -> None:
     monkeypatch.setattr(survey, "look_at_host", lambda: Host(16, 2**40, (gib * 2**30,) * 2))
 
 
+@pytest.mark.fault(
+    "launch", "a cell needs more memory than its device has", "told before the start; the other cells run"
+)
 def test_cells_that_will_not_start_are_told_and_leave_the_others(tmp_path, monkeypatch):
     on_gpus(monkeypatch, 10)
     modes = "{default: {}, large: {args: {max_num_seqs: 1}}}"

@@ -120,6 +120,7 @@ def test_energy_by_counter_and_by_power_are_both_shown() -> None:
     assert (point["energy_j"], point["energy_from"]) == (point["energy_counter_j"], "counter")
 
 
+@pytest.mark.fault("devices", "an energy counter goes back", "null; energy is taken from power, and that is said")
 def test_a_counter_that_goes_back_says_nothing() -> None:
     def counter(times: np.ndarray) -> Any:
         return np.where(times < 110.0, times, times - 100.0)
@@ -131,6 +132,11 @@ def test_a_counter_that_goes_back_says_nothing() -> None:
     assert (alone["energy_j"], alone["energy_from"], alone["energy_difference"]) == (None, None, None)
 
 
+@pytest.mark.fault(
+    "devices",
+    "a utilisation counter repeats itself for a second",
+    "its real resolution is stated, nothing finer is claimed",
+)
 def test_a_counter_refreshed_once_a_second_is_recognised() -> None:
     rng = np.random.default_rng(7)
     per_second = rng.uniform(0.1, 0.9, size=30).round(2)

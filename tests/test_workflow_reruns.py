@@ -250,6 +250,9 @@ report: {{title: Deployment mode and KV-cache precision}}
 """
 
 
+@pytest.mark.fault(
+    "input", "the same config spelt otherwise: order, 0x10, 3.0, comments, defaults", "nothing is measured again"
+)
 def test_same_study_spelt_otherwise_reruns_nothing(workspace: Workspace) -> None:
     workspace.write_study(RESPELT)
     assert workspace.due() == Counter()
@@ -260,6 +263,7 @@ def test_touching_the_config_reruns_nothing(workspace: Workspace) -> None:
     assert workspace.due() == Counter()
 
 
+@pytest.mark.fault("stored", "results copied to another disk, all times changed", "nothing is measured again")
 def test_results_copied_to_another_disk_stay_as_they_are(workspace: Workspace) -> None:
     """New times in an order of their own, same bytes."""
     paths = sorted((workspace.folder / "results").rglob("*"))
@@ -269,6 +273,7 @@ def test_results_copied_to_another_disk_stay_as_they_are(workspace: Workspace) -
     assert workspace.due() == Counter()
 
 
+@pytest.mark.fault("stored", "Snakemake's own notes are lost", "nothing is measured again")
 def test_results_without_snakemakes_notes_are_not_measured_again(workspace: Workspace) -> None:
     shutil.rmtree(workspace.folder / ".snakemake")
     os.utime(workspace.trial("mine") / "plan.json")
