@@ -4,7 +4,8 @@
         --vllm-python ENGINE/bin/python
 
 Both ask the same lengths at the same concurrency and send the same number of requests. All requests of each client are
-compared, ramp and drain included, by vLLM's definitions: its table knows no other.
+compared, ramp and drain included, by vLLM's definitions: its table knows no other. ``vllm bench serve`` starts all its
+users at once, pdkv starts them apart: so pdkv runs twice, as it measures and, for the comparison, all at once as well.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +37,19 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=32, help="in all, of each client")
     parser.add_argument("--repeats", type=int, default=2, help="runs of each, in turn: their spread is the noise")
     options = parser.parse_args()
-    runs: dict[str, list[dict[str, float]]] = {"pdkv load": [], "vllm bench serve": []}
+    clients = {
+        "pdkv load, users 10 ms apart": partial(run_ours, ramp_interval_ms=10),
+        "pdkv load, all at once": partial(run_ours, ramp_interval_ms=0),
+        "vllm bench serve": run_vllm,
+    }
+    runs: dict[str, list[dict[str, float]]] = {client: [] for client in clients}
     for _ in range(options.repeats):
-        runs["pdkv load"].append(run_ours(options))
-        runs["vllm bench serve"].append(run_vllm(options))
+        for client, load in clients.items():
+            runs[client].append(load(options))
     lengths = f"{options.input_tokens} -> {options.output_tokens} tokens, concurrency {options.concurrency}"
     print(f"{lengths}, {options.requests} requests, {options.repeats} runs each: mean (lowest to highest)\n")
     print("| | " + " | ".join(runs) + " |\n|---|" + "---|" * len(runs))
-    for name in runs["pdkv load"][0]:
+    for name in runs["vllm bench serve"][0]:
         print(
             f"| {name} | " + " | ".join(spread([run[name] for run in of_client]) for of_client in runs.values()) + " |"
         )
@@ -52,7 +59,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def run_ours(options: argparse.Namespace) -> dict[str, float]:
+def run_ours(options: argparse.Namespace, ramp_interval_ms: int) -> dict[str, float]:
     """Our statistics in ms and tokens per second, over all requests of the load."""
     measured = options.requests - 2 * options.concurrency + 1
     if measured < 1:
@@ -60,6 +67,7 @@ def run_ours(options: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "pdkv", "load", "--url", options.url, "--model", options.model, "--out", out]
         command += ["--input-tokens", str(options.input_tokens), "--output-tokens", str(options.output_tokens)]
+        command += ["--ramp-interval-ms", str(ramp_interval_ms)]
         run([*command, "--concurrency", str(options.concurrency), "--requests", str(measured)])
         rows = [row for row in read(Path(out, "requests.parquet")) if row["phase"] == "load"]
     if failed := [row["error"] for row in rows if row["status"] != "ok"]:

@@ -281,6 +281,16 @@ class TestLoad:
         assert "asked: 2 users" in done.stdout
         assert "6 measured, 2 ramp and 1 drain left out, 0 failed" in done.stdout
 
+    @pytest.mark.parametrize(("ramp_ms", "full_after_s"), [(0, (0, 2)), (600, (3, 10))])
+    def test_users_start_apart_or_all_at_once(self, golden_url, tmp_path, ramp_ms, full_after_s) -> None:
+        load = ("--concurrency", 6, "--requests", 6, "--ramp-interval-ms", ramp_ms, "--out", tmp_path)
+        done = pdkv("load", "--url", golden_url, *self.LENGTHS, *load)
+        assert done.returncode == 0, done.stderr
+        rows = pq.read_table(tmp_path / "requests.parquet").to_pylist()
+        first = {part: min(row["t_send_s"] for row in rows if row["part"] == part) for part in ("ramp", "measured")}
+        shortest_s, longest_s = full_after_s
+        assert shortest_s <= first["measured"] - first["ramp"] <= longest_s
+
     def test_open_loop(self, golden_url: str, tmp_path: Path) -> None:
         rate = ("--request-rate", 40, "--arrival", "constant", "--requests", 10)
         done = pdkv("load", "--url", golden_url, *self.LENGTHS, *rate, "--out", tmp_path)

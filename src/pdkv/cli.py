@@ -345,6 +345,7 @@ def _load(arguments: argparse.Namespace) -> None:
             rate=arguments.request_rate,
             arrival=arguments.arrival,
             seed=arguments.seed,
+            ramp_interval_s=arguments.ramp_interval_ms / 1e3,
             timeout_s=arguments.timeout,
             progress=progress.requests,
         )
@@ -407,6 +408,10 @@ def _add_load_verb(verbs: Any) -> None:
     load.add_argument("--requests", type=_positive(int), required=True, metavar="N", help="measured requests")
     load.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for requests.parquet")
     load.add_argument("--seed", type=int, help="of the prompts (default: new ones, so that no cached prefix helps)")
+    ramp = _positive(float, or_zero=True)
+    load.add_argument(
+        "--ramp-interval-ms", type=ramp, default=10.0, metavar="MS", help="users start so far apart; 0: all at once"
+    )
     load.add_argument("--timeout", type=_positive(float), default=600.0, metavar="S", help="per request, in seconds")
 
 
@@ -465,11 +470,11 @@ def _add_cells(verb: argparse.ArgumentParser, *paths: str) -> None:
         verb.add_argument(path, type=Path, required=True)
 
 
-def _positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
+def _positive(kind: type[int] | type[float], *, or_zero: bool = False) -> Callable[[str], int | float]:
     def convert(text: str) -> int | float:
         value = kind(text)
-        if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        if not (0 < value < float("inf") or (or_zero and value == 0)):
+            raise argparse.ArgumentTypeError(f"{text} is not {'0 or more' if or_zero else 'above 0'}")
         return value
 
     convert.__name__ = "whole number" if kind is int else "number"  # argparse says "invalid whole number value"
