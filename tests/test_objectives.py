@@ -277,6 +277,8 @@ class TestCells:
         missed = rows[2]
         assert (missed["place"], missed["value"], missed["note"]) == ("out", 0.0, "no request met the service levels")
         assert [row["place"] for row in rows if row is not missed].count("worse") == 1
+        (only, _) = of(objective_rows(cells[1:3]), objective="goodput")
+        assert (only["place"], only["note"]) == ("not compared", "in no other cell a request met the service levels")
         for cell in cells:
             for metrics in (m for point in cell["points"] for m in [point["metrics"], *point["per_launch"]]):
                 metrics["goodput"]["value"] = 0.0

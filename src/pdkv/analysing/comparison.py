@@ -85,7 +85,8 @@ def _measure_by(yardsticks: Yardsticks, comparisons: Iterable[Comparison], numbe
     for comparison in comparisons:
         row = comparison.row
         if row["ratio"] is not None:
-            comparison.yardstick = yardsticks.of(partial(_value_of, numbers, row["metric"], row["stat"]))
+            number = (row["concurrency"], row["metric"], row["stat"])
+            comparison.yardstick = yardsticks.of(number, partial(_value_of, numbers, *number[1:]))
             row["yardstick"] = None if comparison.yardstick is None else tidy(comparison.yardstick)
         yield comparison
 

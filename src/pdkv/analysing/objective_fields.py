@@ -18,6 +18,8 @@ from pdkv.analysing.token_cost import BOUGHT, Prices
 from pdkv.analysing.verdicts import geometric_mean
 from pdkv.analysing.yardsticks import Yardsticks
 
+NONE_SERVED = "no request met the service levels"
+
 
 @dataclass
 class ObjectiveField:
@@ -43,7 +45,7 @@ def fields_of(
         found = ObjectiveField(goal, index, load, prices)
         entrants = [entrant for cell in cells if (entrant := _entrant(found, cell)) is not None]
         values = {id(entrant.cell): entrant.value for entrant in entrants}
-        found.yardstick = yardsticks.of(partial(_value_of, values))
+        found.yardstick = yardsticks.of((goal, load), partial(_value_of, values))
         if entrants or any(value is not None for _, _, value in found.out):
             for group in _on_equal_hardware(goal, entrants):
                 _line_up(found, group)
@@ -70,7 +72,7 @@ def _entrant(found: ObjectiveField, cell: CellContent) -> Entrant | None:
         value = numbers.value(goal.metric, goal.stat)
         if goal.metric in OF_SERVICE and point is not None and _goodput(point) == 0:
             # No ratio to anything: its launches could never decide that it is worse than one that serves well.
-            found.out.append((cell, "no request met the service levels", value))
+            found.out.append((cell, NONE_SERVED, value))
             return None
         if found.prices and goal.metric in BOUGHT:
             why = found.prices.why_none(cell) or why
@@ -118,7 +120,7 @@ def _line_up(found: ObjectiveField, group: Sequence[Entrant]) -> None:
         if len(members) > 1:
             found.races.append(_race(found, members))
         else:
-            found.alone.append((members[0], _why_alone(found.goal, members[0], group)))
+            found.alone.append((members[0], _why_alone(found, members[0], group)))
 
 
 def _no_gpus(entrant: Entrant) -> bool:
@@ -156,10 +158,12 @@ def _over_common_repeats(members: Sequence[Entrant]) -> Sequence[Entrant]:
     ]
 
 
-def _why_alone(goal: Goal, entrant: Entrant, group: Sequence[Entrant]) -> str:
-    others = [each for each in group if each is not entrant]
+def _why_alone(found: ObjectiveField, entrant: Entrant, group: Sequence[Entrant]) -> str:
+    goal, others = found.goal, [each for each in group if each is not entrant]
     if others:
         return _refusal(goal, others[0], entrant) or ""
+    if any(why == NONE_SERVED for _, why, _ in found.out):
+        return "in no other cell a request met the service levels"
     return "no other cell on as much hardware has a value" if goal.equal_hardware else "no other cell has a value"
 
 
