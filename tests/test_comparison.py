@@ -366,7 +366,7 @@ def test_the_check_of_the_host_has_the_name_that_is_looked_for() -> None:
     sample = {"source": "psutil", "device": "cpu0", "kind": "core", "stage": "load", "took_s": 0.001, "util": 0.5}
     unknown = dict.fromkeys(("mem_bytes", "power_w", "energy_j"))
     frame = pd.DataFrame([{**sample, **unknown, "t_s": t_s} for t_s in (0.0, 0.1)])
-    checks = check_trace(frame, [], {"environment": {"foreign_cpu_share": 0.5}, "bindings": []})
+    checks = check_trace(frame, [], {"environment": {"foreign_cpu_share": 0.5}, "bindings": [], "stages": []})
     assert [found.state for found in checks if found.name == CHECK] == ["suspect"]
 
 
