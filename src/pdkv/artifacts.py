@@ -35,6 +35,13 @@ UNWRITABLE = {
 }
 
 
+def name_unwritable(error: OSError, path: Path) -> OSError:
+    """The same error with ``path`` in it, where it says that something can't be written and does not say what."""
+    if error.errno not in UNWRITABLE or error.filename is not None:
+        return error
+    return OSError(error.errno, os.strerror(error.errno), str(path))
+
+
 def explain_unwritable(error: OSError) -> UserError | None:
     """What a person can do about a file that could not be written; None for every other error of the system."""
     if error.errno not in UNWRITABLE:
@@ -58,9 +65,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except OSError as error:
-        if error.errno in UNWRITABLE and error.filename is None:
-            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
-        raise
+        raise name_unwritable(error, path) from error.__cause__
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pdkv.artifacts import name_unwritable
 from pdkv.errors import UserError
 from pdkv.measuring.shared_memory import noted_segments, remove_abandoned
 from pdkv.redaction import redact_files
@@ -41,10 +42,11 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
             yield folder
             for path in sorted(folder.iterdir(), key=lambda path: path.name == LAST):
                 _move(path, out / path.name)
-        except BaseException:
-            if (folder / SERVER_LOGS).is_dir():
-                hide_secrets(folder / SERVER_LOGS)
-                _move(folder / SERVER_LOGS, debris / SERVER_LOGS)
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # a disk that is full, say: why it ended so matters more than its logs
+                _rescue(folder / SERVER_LOGS, debris / SERVER_LOGS)
+            if isinstance(error, OSError):
+                raise name_unwritable(error, out) from error.__cause__
             raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -102,6 +104,17 @@ def _move(source: Path, place: Path) -> None:
     if source.is_dir() and place.exists():
         _remove(place)
     source.replace(place)
+
+
+def _rescue(logs: Path, place: Path) -> None:
+    """Move the server logs to where they may be on another disk, with secrets hidden."""
+    if not logs.is_dir():
+        return
+    hide_secrets(logs)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.exists():
+        _remove(place)
+    shutil.move(logs, place)
 
 
 def _remove(path: Path) -> None:
