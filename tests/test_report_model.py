@@ -386,6 +386,21 @@ class TestTruthOfWords:
         mixed = read_report(cells, tmp_path / "b/comparisons.csv", SETTINGS)
         assert any(text.startswith("Fewer than three launches of default/fp8: no") for text in mixed.untold)
 
+    def test_launches_side_by_side_are_told_apart_from_those_alone(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, replace(ALL_GOOD, launches=2))
+        told = "side by side"
+        assert not any(told in text for text in read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold)
+        for cell in cells[:2]:
+            change_cell(cell, lambda content: content["trials"][1].update(beside=["short/other/fp16/r1"]))
+        some = read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold
+        (line,) = [text for text in some if told in text]
+        assert line.startswith("Launches of default/fp16 and default/fp8 ran side by side with others")
+        assert "those of chunked/fp16, chunked/fp8, 1p1d/fp16 and 1p1d/fp8 did not" in line
+        for cell in cells[2:]:
+            change_cell(cell, lambda content: content["trials"][0].update(beside=["short/other/fp16/r1"]))
+        every = read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold
+        assert any(text.startswith("Launches ran side by side on the same host") for text in every)
+
     def test_no_best_where_the_ratios_put_another_cell_ahead(self, tmp_path: Path) -> None:
         cells = write_sample(tmp_path, replace(ALL_GOOD, launches=2))
         mean = 3

@@ -78,12 +78,13 @@ SUBNET = "198.18.77"  # of the range for benchmarks: no route leads there
 
 @dataclass(frozen=True)
 class Node:
-    """``namespace``: whether it has a network and a host name of its own, both under its name."""
+    """``namespace``: whether it has a network and a host name of its own, both under its name, and then one ``core``."""
 
     name: str
     host: str
     address: str
     namespace: bool
+    core: int = 0
 
     @property
     def prefix(self) -> list[str]:
@@ -91,7 +92,13 @@ class Node:
         if not self.namespace:
             return []
         named = ["unshare", "--uts", "sh", "-c", f'hostname {self.name} && exec "$@"', "sh"]
-        return ["nsenter", f"--net=/run/netns/{self.name}", *named]  # `ip netns exec` would hide /sys/fs/cgroup
+        bound = [
+            "taskset",
+            "--cpu-list",
+            str(self.core),
+        ]  # else engines of two nodes would wait for each other's threads
+        # `ip netns exec` would hide /sys/fs/cgroup.
+        return [*bound, "nsenter", f"--net=/run/netns/{self.name}", *named]
 
 
 def plan_nodes(count: int) -> list[Node]:
@@ -99,7 +106,11 @@ def plan_nodes(count: int) -> list[Node]:
     if count == 1:
         return [Node(NODE, socket.gethostname().partition(".")[0], "127.0.0.1", False)]
     names = [f"{NODE}{number}" for number in range(1, count + 1)]
-    return [Node(name, name, f"{SUBNET}.{10 + number}", True) for number, name in enumerate(names, 1)]
+    cores = sorted(os.sched_getaffinity(0))
+    return [
+        Node(name, name, f"{SUBNET}.{10 + number}", True, cores[number % len(cores)])
+        for number, name in enumerate(names, 1)
+    ]
 
 
 class Cluster:

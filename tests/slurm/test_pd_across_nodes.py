@@ -49,7 +49,7 @@ def study(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
 def run(cluster: Cluster, study: Study) -> Run:
     """Seven trials with a fake engine.
 
-    One is cancelled, of one the measurement is killed, of one the second server, and one wants more GPUs than there are.
+    One is cancelled, of one the measurement is killed, of one the second server, one wants more GPUs than there are.
     """
     study.write(**MODES)
     survivors = {}

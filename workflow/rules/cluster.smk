@@ -49,7 +49,9 @@ def job_sharing(wildcards):
     job = job_of(trial_name(wildcards))
     if not job.gpus:
         return "--exclusive"
-    return f"--gpus-per-node={job.gpus // job.nodes}" if job.gpus > job.nodes > 1 else ""
+    return (
+        f"--gpus-per-node={job.gpus // job.nodes}" if job.gpus > job.nodes > 1 else ""
+    )
 
 
 def nodes_of_mode(wildcards):
@@ -67,7 +69,9 @@ def if_several_nodes(value):
 NODES = (
     {
         "nodes": nodes_of_mode,
-        "tasks": lambda wildcards: nodes if (nodes := nodes_of_mode(wildcards)) > 1 else None,
+        "tasks": lambda wildcards: (
+            nodes if (nodes := nodes_of_mode(wildcards)) > 1 else None
+        ),
         "tasks_per_gpu": if_several_nodes(0),
         "mpi": if_several_nodes("srun"),
     }

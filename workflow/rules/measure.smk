@@ -62,12 +62,12 @@ rule measure:
     # Nothing runs beside a measurement on the same machine, other measurements on GPUs if `--resources gpu=` allows.
     threads: job_threads
     resources:
+        **NODES,
         gpu=measure_gpus,
         cpus_per_gpu=cores_of_gpu,
         mem_mb=job_memory_mb,
         runtime=job_minutes,
         slurm_extra=job_sharing,
-        **NODES,
         position=lambda wildcards: f"{positions[trial_name(wildcards)]}/{len(trials)}",
     params:
         trial=lambda wildcards: slices[trial_name(wildcards)],

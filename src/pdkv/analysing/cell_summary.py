@@ -144,6 +144,7 @@ def _describe_trial(launch: Launch) -> dict[str, Any]:
         "attempt": launch.stages["attempt"],
         "job": launch.stages.get("job"),
         "job_log": launch.stages.get("job_log"),
+        "beside": launch.stages.get("beside") or [],
         "failure": launch.failure,
         "stages": stage_durations(launch.stages),
         "checks": launch.checks,

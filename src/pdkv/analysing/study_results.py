@@ -171,11 +171,18 @@ class Effect:
 
 
 class StudyResults:
-    """All cells of a study and the effects between them."""
+    """All cells of a study and the effects between them; ``workloads``, ``modes``, ``dtypes`` in the study's order."""
 
     def __init__(self, cells: Sequence[Cell], effects: Sequence[Effect]) -> None:
         self.cells = list(cells)
         self._cells = {(cell.workload, cell.mode, cell.dtype): cell for cell in cells}
+        # Asked for again and again for each cell: looked up here, so that a large study does not take its square.
+        self.workloads, self.modes, self.dtypes = (
+            list(dict.fromkeys(getattr(cell, name) for cell in cells)) for name in ("workload", "mode", "dtype")
+        )
+        self._of_workload: dict[str, list[Cell]] = {}
+        for cell in cells:
+            self._of_workload.setdefault(cell.workload, []).append(cell)
         # A comparison of a cell that the report does not show has no place in it.
         self.effects = [effect for effect in effects if self._knows(effect)]
         key = ("workload", "concurrency", "metric", "stat", "factor", "mode", "dtype")
@@ -186,24 +193,9 @@ class StudyResults:
         bases = (effect.row["workload"], effect.row["base_mode"], effect.row["base_dtype"])
         return names in self._cells and bases in self._cells
 
-    @property
-    def workloads(self) -> list[str]:
-        """Ids in the study's order."""
-        return list(dict.fromkeys(cell.workload for cell in self.cells))
-
-    @property
-    def modes(self) -> list[str]:
-        """Ids in the study's order."""
-        return list(dict.fromkeys(cell.mode for cell in self.cells))
-
-    @property
-    def dtypes(self) -> list[str]:
-        """Ids in the study's order."""
-        return list(dict.fromkeys(cell.dtype for cell in self.cells))
-
     def cells_of(self, workload: str) -> list[Cell]:
         """The cells of one workload."""
-        return [cell for cell in self.cells if cell.workload == workload]
+        return list(self._of_workload.get(workload, ()))
 
     def points_of(self, workload: str) -> list[dict[str, Any]]:
         """Its load levels, ``{arrival, concurrency, rate, requests}``, as configured, whether measured or not."""

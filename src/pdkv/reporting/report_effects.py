@@ -118,10 +118,10 @@ def _rows(
         groups = yardstick_groups(results.cells_of(workload))
         for index, point in enumerate(results.points_of(workload)):
             level = short_level(workload, point, results, say)
-            for cell in cells:
+            for cell in (each for each in cells if each.workload == workload):
                 effects = {key: results.effect(factor, cell, index, *key) for key in HEADLINES}
                 known = [effect for effect in effects.values() if effect and effect.ratio is not None]
-                if cell.workload == workload and known:
+                if known:
                     base = results.base_of(known[0])
                     values = [
                         change_value(effects[key], noise(groups, index, *key), (cell, base), index, key, say)

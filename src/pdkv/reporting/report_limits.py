@@ -40,6 +40,11 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     gone = [cell.name for cell in results.cells if not cell.usable]
     if gone:
         untold.append(say("untold.gone", cells=listed_few(gone, say)))
+    beside = [cell.name for cell in usable if any(trial.get("beside") for trial in cell.used_trials)]
+    alone = [cell.name for cell in usable if cell.name not in beside]
+    if beside:
+        key = "untold.some_beside" if alone else "untold.all_beside"
+        untold.append(say(key, beside=listed_few(beside, say), alone=listed_few(alone, say)))
     if _lacks_fair_rival(results):
         untold.append(say("untold.no_replicas"))
     if {cell.hardware[1] for cell in usable if cell.hardware and is_launched(cell)} == {"core"}:

@@ -1,6 +1,6 @@
 """What the conclusion leaves open: that nothing may be recommended, what would decide, and what was not compared."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pdkv.analysing.objective_numbers import GOALS, OF_SERVICE
 from pdkv.analysing.objective_places import Outcome
@@ -114,8 +114,10 @@ def _tell_unserved(results: StudyResults, outcomes: Sequence[Outcome], say: Word
 def tell_apart(results: StudyResults, outcomes: Sequence[Outcome], say: Wording) -> tuple[str, ...]:
     """Cells that were set against no other, with the reason once; the load where it holds for some levels only."""
     found: dict[tuple[str, str, str], list[Outcome]] = {}
+    loads: dict[tuple[str, str], set[str]] = {}
     for outcome in outcomes:
         cell = outcome.cells[0]
+        loads.setdefault((outcome.workload, outcome.objective), set()).add(outcome.concurrency)
         if outcome.place in ("out", "not compared"):
             key = (outcome.workload, cell.name, retell(cell.row["note"] or "", say))
             found.setdefault(key, []).append(outcome)
@@ -123,7 +125,9 @@ def tell_apart(results: StudyResults, outcomes: Sequence[Outcome], say: Wording)
     for (workload, cell_name, reason), members in found.items():
         name = cell_name if len(results.workloads) == 1 else f"{workload}/{cell_name}"
         objectives = dict.fromkeys(each.objective for each in members)
-        goals = listed([_goal_at(results, outcomes, members, objective, say) for objective in objectives], say)
+        goals = listed(
+            [_goal_at(results, loads[workload, objective], members, objective, say) for objective in objectives], say
+        )
         cells.setdefault((goals, reason), []).append(name)
     return tuple(
         say("recommend.not_compared", cell=listed_few(names, say), goals=goals, reason=reason)
@@ -132,11 +136,10 @@ def tell_apart(results: StudyResults, outcomes: Sequence[Outcome], say: Wording)
 
 
 def _goal_at(
-    results: StudyResults, outcomes: Sequence[Outcome], apart: Sequence[Outcome], objective: str, say: Wording
+    results: StudyResults, loads: Collection[str], apart: Sequence[Outcome], objective: str, say: Wording
 ) -> str:
-    """``Goodput``; ``Goodput (c = 64)`` where the objective has other load levels too."""
+    """``Goodput``; ``Goodput (c = 64)`` where the objective has other ``loads`` too."""
     name = objective_name(objective, say)
-    loads = {o.concurrency for o in outcomes if (o.workload, o.objective) == (apart[0].workload, objective)}
     chosen = {each.concurrency: each for each in apart if each.objective == objective}
     if set(chosen) == loads:
         return name
