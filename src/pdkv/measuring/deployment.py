@@ -171,7 +171,7 @@ class Deployment:
 
     def aftermath(self) -> list[str]:
         """What had to be cleaned up by force, a line each."""
-        lines = [f"had to kill process {each.pid} ({each.name}), which had lost its keeper" for each in self._killed]
+        lines = [f"unkept: had to kill process {each.pid} ({each.name})" for each in self._killed]
         for server in self._started:
             lines += [f"{server.name}: had to kill process {each['pid']} ({each['name']})" for each in server.killed]
             lines += [f"{server.name}: removed {each['path']}, {each['bytes']} bytes" for each in server.removed]
