@@ -31,7 +31,8 @@ NOT_IN_RESULTS = {
     },
 }  # fmt: skip
 NOT_STORED = {
-    "{1}: had to kill process {2} ({3})", "unkept: had to kill process {1} ({2})", "{1}: removed {2}, {3} bytes", "tcp,self,sysv,posix,cma",
+    "{1}: had to kill process {2} ({3})", "{1}: removed {2}, {3} bytes", "tcp,self,sysv,posix,cma",
+    "unkept: had to kill process {1} ({2})",
     "{url:{1}}", "http://{1}:{2}", "not ready yet", "load {1}", "round {1}", " and ", "is encrypted",
     "is not an http:// URL", "not decided", "alone {1}",
     "launches differ", "launches left out",
