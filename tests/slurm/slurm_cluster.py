@@ -78,7 +78,7 @@ SUBNET = "198.18.77"  # of the range for benchmarks: no route leads there
 
 @dataclass(frozen=True)
 class Node:
-    """``namespace``: whether it has a network and a host name of its own, both under its name, and then one ``core``."""
+    """``namespace``: whether it has a network and a host name of its own, both under its name, and then a ``core``."""
 
     name: str
     host: str

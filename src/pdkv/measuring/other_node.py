@@ -52,7 +52,11 @@ class OtherNode:
         )
         own = {key: plan[key] for key in ("engine", "trial", "memory")} | {"instances": self.instances}
         self._write({"plan": own, "trial": trial, "address": self.node.address})
-        for key, value in self._hear(say).items():
+        try:
+            told = self._hear(say)
+        except StageFailed as failure:
+            raise UserError(failure.reason, remedy="see whether srun starts a step there at all") from None
+        for key, value in told.items():
             setattr(self, key, value)
 
     def require_memory(self) -> None:
