@@ -13,6 +13,7 @@ import uvloop
 from pdkv.measuring.interruption import STOP_SIGNALS, raise_if_told_to_stop, was_told_to_stop
 
 Result = TypeVar("Result")
+Fault = TypeVar("Fault", bound=BaseException)
 
 
 def run_until_stopped(work: Coroutine[Any, Any, Result]) -> Result:
@@ -25,7 +26,7 @@ def run_until_stopped(work: Coroutine[Any, Any, Result]) -> Result:
         with _without_garbage_collection():
             return _run(work)
     except BaseExceptionGroup as group:
-        raise _first_of(group) from None
+        raise first_of(group) from None
 
 
 def _run(work: Coroutine[Any, Any, Result]) -> Result:
@@ -83,6 +84,7 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_of(group: BaseExceptionGroup[Fault]) -> Fault:
+    """The first of the faults in groups within groups."""
     first = group.exceptions[0]
-    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first

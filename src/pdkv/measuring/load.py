@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pdkv.errors import StageFailed
 from pdkv.measuring.client import Client, Target
-from pdkv.measuring.event_loop import run_until_stopped
+from pdkv.measuring.event_loop import first_of, run_until_stopped
 from pdkv.measuring.evidence import Answer, Phase
 from pdkv.measuring.prompts import Arrival, Part, Prompts, encode_body, send_offsets
 from pdkv.measuring.wakefulness import Lateness, Watch
@@ -57,7 +57,8 @@ class LoadPoint:
 class PointRecord:
     """What happened at one point. Times are monotonic seconds; ``cpu_s`` is the client's CPU time between them.
 
-    ``client_late``: by how much the client itself was late, None where the load was too short to see it.
+    ``client_late``: by how much the client itself was late, None where the load was too short to see it. ``failure``:
+    why the load was broken off; the answers are then those until there.
     """
 
     point: LoadPoint
@@ -69,6 +70,7 @@ class PointRecord:
     pieces: int
     answers: list[Answer]
     client_late: Lateness | None = None
+    failure: StageFailed | None = None
 
 
 def run_point(
@@ -87,9 +89,10 @@ def run_point(
 
     In the phase ``warmup`` every request is of the part ``warmup``; ``first_prompt`` continues the numbering of
     earlier runs, so that no prompt comes twice. ``progress(done, total)`` is called at most twice a second, must
-    return at once, and stops the load by raising. Failed requests are in the record; nothing is raised for them, but
-    :class:`StageFailed` where the server answers nobody any more: else each request would wait out its time. On
-    SIGINT, SIGTERM or SIGHUP with a Python handler the load is abandoned, then that handler is called.
+    return at once, and stops the load by raising. Failed requests are in the record; nothing is raised for them. The
+    load is broken off, and the record says why, where ``progress`` raises :class:`StageFailed` or the server answers
+    nobody any more: else each request would wait out its time. On SIGINT, SIGTERM or SIGHUP with a Python handler the
+    load is abandoned, then that handler is called.
     """
     source = _Requests(target, point, prompts, output_tokens, phase, first_prompt, timeout_s)
     walk = _open_loop if point.concurrency is None else _closed_loop
@@ -99,6 +102,7 @@ def run_point(
         watch = Watch()
         await client.open(min(point.concurrency or OPEN_LOOP_CONNECTIONS, source.total))
         start_s, start_cpu_s = time.monotonic(), time.thread_time()
+        failure = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 beside = [tasks.create_task(watch.run())]
@@ -106,15 +110,17 @@ def run_point(
                 await walk(client, source, ramp_interval_s)
                 for task in beside:
                     task.cancel()
-            end_s, cpu_s = time.monotonic(), time.thread_time() - start_cpu_s
+            if progress:
+                progress(source.done, source.total)
+        except* StageFailed as group:
+            failure = first_of(group)
         finally:
+            end_s, cpu_s = time.monotonic(), time.thread_time() - start_cpu_s
             client.close()
-        if progress:
-            progress(source.done, source.total)
         pieces = sum(len(answer.piece_lengths) for answer in source.answers)
         interval_s = ramp_interval_s if point.concurrency and point.ramp else None
         in_flight, late = client.max_in_flight, watch.lateness()
-        return PointRecord(point, start_s, end_s, interval_s, in_flight, cpu_s, pieces, source.answers, late)
+        return PointRecord(point, start_s, end_s, interval_s, in_flight, cpu_s, pieces, source.answers, late, failure)
 
     return run_until_stopped(load())
 

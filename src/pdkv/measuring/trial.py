@@ -226,7 +226,6 @@ class Measurement:
         with self.record.stage("load"), self.on_client_cores():
             for point in self.points:
                 record = self.walk(point)
-                self.record.add_point(record)
                 self.recorder.append(
                     "load",
                     point.point,
@@ -235,6 +234,9 @@ class Measurement:
                     self.trial.workload.output_tokens,
                     record.answers,
                 )
+                if record.failure:
+                    raise record.failure
+                self.record.add_point(record)
                 self.require_served(point, record.answers)
 
     def walk(self, point: LoadPoint) -> PointRecord:
@@ -253,8 +255,6 @@ class Measurement:
                 timeout_s=self.trial.limits.request_timeout_s,
                 progress=self.watch_load,
             )
-        except ExceptionGroup as group:
-            raise _stage_failure_in(group) from None
         finally:
             self.scraper.pause()
         self.scraper.scrape("after", point.point)
@@ -348,12 +348,3 @@ class Measurement:
 def describe_point(point: LoadPoint) -> str:
     """``c=2``, or ``0.5/s`` in an open loop."""
     return f"c={point.concurrency}" if point.concurrency is not None else f"{point.rate:g}/s"
-
-
-def _stage_failure_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The failed stage within what a group of tasks raised, else the first fault."""
-    for error in group.exceptions:
-        found = _stage_failure_in(error) if isinstance(error, BaseExceptionGroup) else error
-        if isinstance(found, StageFailed):
-            return found
-    return group

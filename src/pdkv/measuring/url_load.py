@@ -1,12 +1,10 @@
 """A load on a server that is already running: the work behind ``pdkv load``."""
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from pdkv.errors import StageFailed, UserError
+from pdkv.errors import UserError
 from pdkv.measuring.client import Target
 from pdkv.measuring.evidence import Answer, Recorder
 from pdkv.measuring.load import LoadPoint, PointRecord, Progress, run_point
@@ -50,7 +48,7 @@ def measure_url(
         point = LoadPoint.closed(0, concurrency or 1, requests)
     else:
         point = LoadPoint.open(0, rate, requests, arrival)
-    with _hang_told(), Recorder(out_dir) as recorder:
+    with Recorder(out_dir) as recorder:
         if warm_requests:
             warmup = LoadPoint(-1, "closed", warm_requests, concurrency=1)
             warm = run_point(target, warmup, prompts, output_tokens, phase="warmup", timeout_s=timeout_s)
@@ -66,16 +64,9 @@ def measure_url(
             progress=progress,
         )
         recorder.append("load", point.point, target.name, input_tokens, output_tokens, record.answers)
+    if record.failure:
+        raise UserError(record.failure.reason, remedy="look into the server's own log")
     return record
-
-
-@contextlib.contextmanager
-def _hang_told() -> Iterator[None]:
-    """A server that answers nobody any more is told to the user."""
-    try:
-        yield
-    except StageFailed as failure:
-        raise UserError(failure.reason, remedy="look into the server's own log") from None
 
 
 def _require_sendable(url: str, model: str) -> None:
