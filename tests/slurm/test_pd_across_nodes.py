@@ -134,6 +134,9 @@ def test_servers_on_the_second_node_are_read_and_loaded(run: Run, study: Study) 
     assert metrics["points"][0]["requests"]["measured_ok"] == 4
 
 
+@pytest.mark.fault(
+    "pd", "the devices of another node are not sampled", "named as not watched; no check of them has passed"
+)
 def test_what_was_not_watched_is_told(run: Run, study: Study) -> None:
     trace = json.loads((study.trial("1p1d") / "trace.json").read_text(encoding="utf-8"))
     [unseen] = [entry for entry in trace["missing"] if entry["devices"] == ["decode-0"]]
@@ -147,6 +150,9 @@ def test_nothing_lives_on_on_either_node(run: Run) -> None:
     assert run.survivors == {"cancelled": [], "killed": [], "dying": []}
 
 
+@pytest.mark.fault(
+    "pd", "the server on another node dies", "failed, the server is named with its signal; the other cells are measured"
+)
 def test_a_server_that_dies_on_the_second_node_fails_its_cell_alone(run: Run, study: Study) -> None:
     stages = study.stages("dying")
     assert (stages["outcome"]["status"], stages["outcome"]["stage"]) == ("failed", "launch")

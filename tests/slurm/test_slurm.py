@@ -70,6 +70,11 @@ def test_a_fault_of_the_cluster_is_an_error_and_stops_no_other_trial(faulty: Run
         assert not (study.trial(mode) / "events.parquet").exists(), mode
 
 
+@pytest.mark.fault(
+    "host",
+    "a Slurm job is cancelled, runs out of time or memory, or asks for more GPUs than a node has",
+    "an error with Slurm's own reason and the job's log; the other trials are measured",
+)
 def test_every_fault_is_told_with_its_reason_and_where_to_look(faulty: Run, study: Study) -> None:
     states = {mode: [job.partition(" ")[2] for job in jobs] for mode, jobs in faulty.jobs.items()}
     assert states["cancelled"] == ["CANCELLED"]
@@ -83,6 +88,7 @@ def test_every_fault_is_told_with_its_reason_and_where_to_look(faulty: Run, stud
     assert "results/logs/slurm/rule_measure/w_late_fp16_1/" in faulty.said
 
 
+@pytest.mark.fault("host", "Slurm ends a job under load", "no server of it lives on")
 def test_no_server_of_a_job_that_was_ended_lives_on(faulty: Run) -> None:
     assert faulty.survivors == {"cancelled": [], "hungry": [], "late": []}
 
@@ -123,6 +129,11 @@ def mended(cluster: Cluster, study: Study, faulty: Run) -> Run:
     return Run(status, study.said(), {mode: cluster.jobs_of(f"w/{mode}/fp16/r1") for mode in MENDED}, survivors)
 
 
+@pytest.mark.fault(
+    "host",
+    "a study that Slurm ended in part is run again",
+    "what is missing is measured, and nothing else; the report is written",
+)
 def test_the_next_run_measures_what_is_missing_and_writes_the_report(faulty: Run, mended: Run, study: Study) -> None:
     assert mended.status == 0, mended.said[-3000:]
     assert study.measured() == set(MENDED)
@@ -131,6 +142,9 @@ def test_the_next_run_measures_what_is_missing_and_writes_the_report(faulty: Run
     assert "told to fail" in (study.folder / "reports/summary.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.fault(
+    "host", "a node goes down with the trial on it", "Slurm queues the job anew, and the trial is measured"
+)
 def test_a_trial_that_was_lost_with_its_node_is_measured_without_anybody_s_help(mended: Run, cluster: Cluster) -> None:
     [(lost, survivors)] = mended.survivors.items()
     assert survivors == []
