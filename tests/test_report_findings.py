@@ -114,6 +114,8 @@ class TestMetricSentences:
             "configuration: mean TTFT, see the table."
         ]
         assert findings(effect("chunked", **{**row, "yardstick": "0.09", **OPEN}))[0].startswith("It cannot be told")
+        unsure = {**row, "metric": "goodput", "stat": "value", "ci_low": "", "ci_high": ""}  # a launch without any
+        assert findings(effect("chunked", **unsure), metric="output_throughput")[0].startswith("It cannot be told")
 
     def test_a_difference_below_what_is_shown_gets_more_digits(self) -> None:
         tiny = {"ratio": "0.99967", "ci_low": "0.99964", "ci_high": "0.99970", "verdict": "lower"}

@@ -56,7 +56,8 @@ class Told:
             return "too few launches"
         if self.effect.interval is None and self.number[1] in _PERCENTILES:
             return "weak"
-        if verdict == "cannot tell" and not self.effect.row.get("more_repeats") and self.effect.is_within_yardstick:
+        decided = self.effect.interval is not None and not self.effect.row.get("more_repeats")
+        if verdict == "cannot tell" and decided and self.effect.is_within_yardstick:
             return "noise"
         return next((kind for kind in DECIDED if kind == verdict), "open")
 
