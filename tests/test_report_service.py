@@ -67,6 +67,12 @@ def test_a_cell_that_was_counted_by_other_levels_is_named_with_the_difference() 
     assert {row[0] for row in texts(table(blocks, "Goodput"))} == {"default"}
 
 
+def test_a_launch_without_a_goodput_is_not_counted_as_one_behind_it() -> None:
+    of = {0: [launch(share=0.95), launch(share=None)], 1: [launch(share=0.9)] * 2}
+    rows = texts(table(blocks_of([cell_of(of, slo=SLO)]), "Goodput"))
+    assert [row[-1] for row in rows] == ["1 of 2", "2"]
+
+
 def test_a_failed_cell_stays_in_the_tables() -> None:
     cells = [cell_of(levels_of([CURVE], [[1.0] * 4]), slo=SLO), cell_of({}, mode="a", state="failed")]
     assert {row[0] for row in texts(table(blocks_of(cells), "Goodput"))} == {"default", "a"}

@@ -39,7 +39,7 @@ def describe_identical_cells(results: StudyResults, say: Wording) -> list[Sectio
         for index, point in enumerate(results.points_of(workload))
         for group in groups
         if group[0].workload == workload
-        for each in _row(short_level(workload, point, results, say), group, index)
+        for each in _row(short_level(workload, point, results, say), group, index, say)
     ]
     if rows:
         columns = (
@@ -53,11 +53,11 @@ def describe_identical_cells(results: StudyResults, say: Wording) -> list[Sectio
     return [Section(say("identical.title"), tuple(blocks), level=2)]
 
 
-def _row(level: str, group: Sequence[Cell], index: int) -> list[tuple[Value, ...]]:
+def _row(level: str, group: Sequence[Cell], index: int, say: Wording) -> list[tuple[Value, ...]]:
     """The differences of one group at one load level; none where nothing was measured."""
     values = [noise([group], index, *number) for number in HEADLINES]
     if all(value is None for value in values):
         return []
     mark = SUSPECT if any(is_suspect(cell, index) for cell in group) else ""
     shown = (format_percent(None if value is None else 1 + value, sign=False) for value in values)
-    return [row(level, Value(", ".join(cell.name for cell in group), mark=mark), *shown)]
+    return [row(level, Value(say("list.comma").join(cell.name for cell in group), mark=mark), *shown)]

@@ -85,7 +85,10 @@ def _goodput_row(
         return row(cell.mode, Value(cell.dtype, mark=GONE), hardware(cell, say), *[DASH] * 6)
     goodput = cell.value(index, GOODPUT, "value")
     share = cell.value(index, SHARE, "value")
-    launches = (cell.point(index) or {}).get("launches") or 0
+    point = cell.point(index) or {}
+    launches = point.get("launches") or 0
+    known = sum((launch.get(GOODPUT) or {}).get("value") is not None for launch in point.get("per_launch") or ())
+    counted = str(launches) if known in (0, launches) else say("knees.of", count=known, all=launches)
     requests = cell.metric(index, SHARE).get("n") or 0
     return row(
         cell.mode,
@@ -96,7 +99,7 @@ def _goodput_row(
         format_quantity(throughput_per_device(cell.content, goodput)),
         DASH if share is None else percent(share),
         f"{requests:,}" if requests else DASH,
-        str(launches) if launches else DASH,
+        counted if launches else DASH,
     )
 
 
