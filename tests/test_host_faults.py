@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from study_processes import kill_all, processes_by_kind, require_free_leases, require_no_process
+from test_trial import wait_for_workers
 from test_workflow_reruns import STUDY, Workspace
 from trial_plans import fake_plan
 from whole_trials import MeasuredTrial
@@ -323,3 +324,30 @@ def test_everything_of_a_study_is_found(workspace: Workspace, tmp_path: Path) ->
         }
         assert json.dumps(kinds["snakemake"][0].pid) == str(run.pid)
         kill_all(tmp_path)
+
+
+@pytest.mark.fault(
+    "host",
+    "measurement and keeper are killed at once; workers that cleared their environment live on",
+    "the next measurement on this host ends them before it starts anything",
+)
+def test_what_nobody_keeps_is_ended_by_the_next_trial(tmp_path: Path) -> None:
+    """vLLM's processes overwrite their environment with their title, and with it the mark by which they were known."""
+    dead, next_one = (tmp_path / name / "results/w/single/bf16/r1" for name in ("dead", "next"))
+    write_json(dead / "plan.json", "plan/1", {**fake_plan(FAKE_WORKERS="2", FAKE_READY_S="never"), "source": ""})
+    write_json(next_one / "plan.json", "plan/1", {**fake_plan(), "source": ""})
+    command = [sys.executable, "-m", "pdkv", "measure", str(dead), "--log", str(tmp_path / "dead.log")]
+    environment = {**os.environ, "PDKV_LEASE_DIR": str(tmp_path / "leases")}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as measurement:
+        workers = wait_for_workers(dead, 2)
+        victims = [process for kind in ("measure", "keeper") for process in processes_by_kind(tmp_path)[kind]]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in victims:
+                os.kill(process.pid, number)
+        measurement.wait(10)
+    living = [pid for pid in workers if is_running(pid)]  # all, unless somebody else measures here at the same time
+    told = pdkv(tmp_path, "measure", str(next_one), "--log", str(tmp_path / "next.log"))
+    assert told.returncode == 0, told.stderr
+    assert not any(is_running(pid) for pid in workers)
+    log = (tmp_path / "next.log").read_text(encoding="utf-8")
+    assert all(f"ended process {pid} (VLLM::Worker), which a dead trial had left" in log for pid in living)

@@ -1,7 +1,8 @@
 """What a trial that was killed leaves behind: processes, shared memory, half files; found, and removed if asked to.
 
-Only what is surely of a dead trial of ours is touched: processes by the mark and the start time of their owner, folders
-by the lock that their measurement would hold, shared memory by the note in such a folder.
+Only what is surely of a dead trial of ours is touched: processes by the mark and the start time of their owner, or by
+the server log that they write to while no keeper is above them; folders by the lock that their measurement would hold,
+shared memory by the note in such a folder.
 """
 
 import contextlib
@@ -9,16 +10,17 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdkv.measuring.process_tree import ProcessInfo, kill_processes
+from pdkv.measuring.process_tree import ProcessInfo, all_processes, kill_processes
 from pdkv.measuring.shared_memory import noted_segments, remove_abandoned
-from pdkv.measuring.trial_folder import GATHERING, SEGMENTS
+from pdkv.measuring.trial_folder import GATHERING, SEGMENTS, SERVER_LOGS
 from pdkv.measuring.trial_mark import find_orphans
 from pdkv.units import format_bytes
 
+KEEPER = b"pdkv.measuring.keeper"
 OLD_S = 60.0  # a temporary file that nobody has written to for so long is nobody's
 
 
@@ -55,12 +57,41 @@ def find_leftovers(root: Path, *, at_work: bool) -> Leftovers:
         files = [path for path in sorted(below) if GATHERING not in path.parts and _is_old(path)]
     locks = [] if at_work else sorted((root / ".snakemake/locks").glob("*.lock"))
     segments = {path for folder in folders for path in noted_segments(folder / SEGMENTS)}
-    return Leftovers(tuple(find_orphans()), tuple(sorted(segments)), tuple(folders), tuple(files), tuple(locks))
+    return Leftovers(tuple(_find_processes()), tuple(sorted(segments)), tuple(folders), tuple(files), tuple(locks))
 
 
 def end_orphans() -> list[ProcessInfo]:
     """End the processes that dead trials have left on this host, before they spoil the next one; those that went."""
-    return kill_processes(find_orphans())[0]
+    return kill_processes(_find_processes())[0]
+
+
+def _find_processes() -> list[ProcessInfo]:
+    """By their marks, and by the server log to which they write: vLLM's processes overwrite their environment.
+
+    What writes to such a log and descends from no keeper has lost it, and the measurement that would have ended it.
+    """
+    living = all_processes()
+    found = {process.pid: process for process in find_orphans()}
+    for process in living.values():
+        if process.pid not in found and _writes_server_log(process.pid) and not _is_kept(process, living):
+            found[process.pid] = process
+    return list(found.values())
+
+
+def _writes_server_log(pid: int) -> bool:
+    with contextlib.suppress(OSError):  # gone, or another user's
+        return any(f"/{GATHERING}/{SERVER_LOGS}/" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2))  # noqa: PTH115
+    return False
+
+
+def _is_kept(process: ProcessInfo, living: Mapping[int, ProcessInfo]) -> bool:
+    ancestor: ProcessInfo | None = process
+    while ancestor is not None:
+        with contextlib.suppress(OSError):
+            if KEEPER in Path(f"/proc/{ancestor.pid}/cmdline").read_bytes().split(b"\0"):
+                return True
+        ancestor = living.get(ancestor.parent)
+    return False
 
 
 def clean_leftovers(found: Leftovers) -> list[str]:

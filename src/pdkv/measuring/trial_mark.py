@@ -8,6 +8,7 @@ import os
 import uuid
 from pathlib import Path
 
+from pdkv.measuring.lease_files import FOLDER_VARIABLE
 from pdkv.measuring.process_tree import ProcessInfo, descendants, read_process
 
 MARK = "PDKV_TRIAL"
@@ -29,7 +30,10 @@ def is_orphaned(mark: str) -> bool:
 
 
 def find_orphans() -> list[ProcessInfo]:
-    """Living processes of this user that dead trials have left, with all that descends from them."""
+    """Living processes of this user that dead trials have left, with all that descends from them.
+
+    Only of trials that kept their leases where this process would: whoever measures apart also tidies up apart.
+    """
     found: dict[int, ProcessInfo] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - as in process_tree
         if entry.isdigit() and int(entry) != os.getpid() and (mark := _mark_of(entry)) and is_orphaned(mark):
@@ -44,9 +48,9 @@ def _mark_of(pid: str) -> str | None:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # gone, or another user's
         return None
-    prefix = f"{MARK}=".encode()
-    marks = (entry.removeprefix(prefix) for entry in environment.split(b"\0") if entry.startswith(prefix))
-    return next(marks, b"").decode("ascii", "replace") or None
+    entries = (entry.partition(b"=") for entry in environment.split(b"\0"))
+    known = {name.decode("ascii", "replace"): value.decode("utf-8", "replace") for name, _, value in entries}
+    return known.get(MARK) if known.get(FOLDER_VARIABLE) == os.environ.get(FOLDER_VARIABLE) else None
 
 
 def _pid_namespace() -> int:
