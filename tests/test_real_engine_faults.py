@@ -1,0 +1,261 @@
+"""Faults on real vLLM on the CPU, where it may behave otherwise than the fake engine: each in a whole trial.
+
+Trials that need not be quick run beside each other: what counts is how they end.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from study_processes import kill_all, require_free_leases, require_no_process
+from whole_trials import require_free_port
+
+from pdkv.artifacts import read_json, write_json
+from pdkv.measuring.plan import plan_trial
+from pdkv.measuring.resolve import choose_engine, resolve_model
+from pdkv.measuring.trial_folder import GATHERING
+from pdkv.study.config import load_study
+
+ROOT = Path(__file__).parent.parent
+ENGINE = ROOT / ".engine/cpu/bin/python"
+MODEL = ROOT / ".engine/models/bundled"
+STUDY = f"""\
+model: "{MODEL}"
+engine: {{python: "{ENGINE}"}}
+workloads: {{w: {{input_tokens: 64, output_tokens: 8, concurrency: [2], requests: 400, max_model_len: 128}}}}
+modes: {{default: {{}}, 1p1d: {{}}}}
+dtypes: [bf16]
+limits: {{launch_timeout_s: 280}}
+"""
+PATIENCE_S = 300.0
+pytestmark = pytest.mark.engine
+
+
+class RealTrial:
+    """``pdkv measure`` on real engines, with leases of its own."""
+
+    def __init__(self, folder: Path, mode: str = "default") -> None:
+        folder.mkdir()
+        (folder / "study.yaml").write_text(STUDY, encoding="utf-8")
+        trial = load_study(folder / "study.yaml").trial("w", mode, "bf16", 1)
+        engine = choose_engine(trial.engine, ROOT / ".engine")
+        self.plan = plan_trial(trial, engine, *resolve_model(trial.model, ROOT / ".engine"))
+        self.folder = folder
+        self.out = folder / "results/w" / mode / "bf16/r1"
+
+    def set(self, flag: str, value: str) -> "RealTrial":
+        """Another value for a flag of every instance."""
+        for instance in self.plan["instances"]:
+            instance["argv"][instance["argv"].index(flag) + 1] = value
+        return self
+
+    def start(self) -> "RealTrial":
+        write_json(self.out / "plan.json", "plan/1", {**self.plan, "source": ""})
+        command = [sys.executable, "-m", "pdkv", "measure", str(self.out), "--log", str(self.folder / "measure.log")]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PDKV_LEASE_DIR": str(self.folder / "leases")}
+        with (self.folder / "terminal.txt").open("wb") as terminal:
+            self.process = subprocess.Popen(command, env=environment, stderr=terminal, start_new_session=True)
+        return self
+
+    def wait_for(self, found: Callable[[], Any]) -> Any:
+        """What ``found`` returns as soon as it is something."""
+        give_up_s = time.monotonic() + PATIENCE_S
+        while not (result := found()):
+            assert time.monotonic() < give_up_s, self.terminal
+            assert self.process.poll() is None, self.terminal
+            time.sleep(0.1)
+        return result
+
+    @property
+    def terminal(self) -> str:
+        return (self.folder / "terminal.txt").read_text(encoding="utf-8")
+
+    def log(self, name: str = "single") -> str:
+        path = self.out / GATHERING / "server" / f"{name}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def server(self, name: str = "single") -> psutil.Process | None:
+        """The API server of an instance: the process with its port."""
+        index = [instance["name"] for instance in self.plan["instances"]].index(name)
+        servers = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if "serve" in process.cmdline():
+                    servers.append(process)
+        servers.sort(key=lambda process: process.create_time())
+        return servers[index] if len(servers) > index else None
+
+    def engine_core(self) -> psutil.Process | None:
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if process.name().startswith("VLLM::EngineCor"):  # the kernel keeps 15 characters
+                    return process
+        return None
+
+    def is_loading_model(self) -> bool:
+        return "Starting to load model" in self.log() or "Loading weights" in self.log()
+
+    def is_under_load(self) -> bool:
+        return "r1  load" in self.terminal and "during" in (self.out / GATHERING / "scrapes.jsonl").read_text()
+
+    def ended(self) -> dict[str, Any]:
+        """How it ended, by its record; and nothing of it is left."""
+        assert self.process.wait(PATIENCE_S) == 0, self.terminal
+        stages = read_json(self.out / "stages.json", "stages/1")
+        self.require_nothing_left([server["port"] for server in (*stages["instances"], stages["router"]) if server])
+        assert stages["leftovers"] == [], stages["leftovers"]
+        return dict(stages["outcome"])
+
+    def require_nothing_left(self, ports: list[int]) -> None:
+        require_no_process(self.folder)
+        require_free_leases(self.folder / "leases")
+        for port in ports:
+            require_free_port(port)
+
+
+@pytest.fixture(scope="module")
+def at_launch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
+    """How trials ended that fail before they are ready, by what was done to them."""
+    folder = tmp_path_factory.mktemp("launch")
+    trials = {
+        "model": RealTrial(folder / "model"),
+        "dtype": RealTrial(folder / "dtype").set("--kv-cache-dtype", "fp6"),
+        "port": RealTrial(folder / "port"),
+        "server": RealTrial(folder / "server"),
+        "core": RealTrial(folder / "core"),
+    }
+    for instance in trials["model"].plan["instances"]:
+        instance["argv"][instance["argv"].index("serve") + 1] = "/nonexistent/model"
+    try:
+        for trial in trials.values():
+            trial.start()
+        with occupied_port(trials["port"]):
+            for name, victim in (("server", RealTrial.server), ("core", RealTrial.engine_core)):
+                trials[name].wait_for(trials[name].is_loading_model)
+                victim(trials[name]).send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+            yield {name: trial.ended() for name, trial in trials.items() if name != "port"} | {
+                "port": outcome_of(trials["port"])
+            }
+    finally:
+        kill_all(folder)
+
+
+@contextmanager
+def occupied_port(trial: RealTrial) -> Iterator[None]:
+    """Somebody else listens at the port of the first instance, after it was chosen and before vLLM binds it."""
+    command = trial.wait_for(trial.server).cmdline()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", int(command[command.index("--port") + 1])))
+        listener.listen()
+        yield
+
+
+def outcome_of(trial: RealTrial) -> dict[str, Any]:
+    assert trial.process.wait(PATIENCE_S) == 0, trial.terminal
+    require_no_process(trial.folder)
+    return dict(read_json(trial.out / "stages.json", "stages/1")["outcome"])
+
+
+@pytest.mark.fault("launch", "the model's path is wrong", "failed at launch, with the path")
+def test_wrong_model_path(at_launch: dict[str, dict[str, Any]]) -> None:
+    assert at_launch["model"]["stage"] == "launch"
+    assert "/nonexistent/model" in at_launch["model"]["reason"]
+
+
+@pytest.mark.fault(
+    "launch", "the engine does not know the KV-cache dtype", "failed at launch, with the engine's own words"
+)
+def test_unknown_kv_dtype(at_launch: dict[str, dict[str, Any]]) -> None:
+    assert at_launch["dtype"]["stage"] == "launch"
+    assert "invalid choice: 'fp6'" in at_launch["dtype"]["reason"]
+
+
+@pytest.mark.fault(
+    "launch", "another program takes the port between choice and bind", "failed at launch, with the engine's own words"
+)
+def test_port_taken(at_launch: dict[str, dict[str, Any]]) -> None:
+    assert at_launch["port"]["stage"] == "launch"
+    assert "ddress already in use" in at_launch["port"]["reason"]
+
+
+@pytest.mark.fault(
+    "launch",
+    "the kernel kills the API server while the model is loaded",
+    "failed at launch, with the signal; its engine core ends too",
+)
+def test_server_killed_at_load(at_launch: dict[str, dict[str, Any]]) -> None:
+    assert at_launch["server"]["stage"] == "launch"
+    assert at_launch["server"]["reason"].startswith("single was killed by signal 9 (SIGKILL)")
+
+
+@pytest.mark.fault(
+    "launch",
+    "out of memory at load: the kernel kills the engine core",
+    "failed at launch: the engine ends by itself, and says that its core has died",
+)
+def test_core_killed_at_load(at_launch: dict[str, dict[str, Any]]) -> None:
+    assert at_launch["core"]["stage"] == "launch"
+    assert re.search("engine core|EngineCore|engine process", at_launch["core"]["reason"], re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def under_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RealTrial]]:
+    """Trials that were struck in the middle of their load: the engine core of one, the measurement of the other."""
+    folder = tmp_path_factory.mktemp("load")
+    trials = {name: RealTrial(folder / name).start() for name in ("core", "measurement")}
+    try:
+        for name, trial in trials.items():
+            trial.wait_for(trial.is_under_load)
+            time.sleep(1)
+            victim = trial.engine_core() if name == "core" else psutil.Process(trial.process.pid)
+            victim.send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+        yield trials
+    finally:
+        kill_all(folder)
+
+
+@pytest.mark.fault(
+    "load", "the engine core alone is killed in mid-load", "failed at load: the API server ends by itself, and says why"
+)
+def test_core_killed_under_load(under_load: dict[str, RealTrial]) -> None:
+    outcome = under_load["core"].ended()
+    assert (outcome["status"], outcome["stage"]) == ("failed", "load")
+    assert re.search("engine core|EngineCore|EngineDead", outcome["reason"], re.IGNORECASE), outcome
+
+
+@pytest.mark.fault(
+    "host",
+    "the measure job is killed in mid-load",
+    "its servers end at once; nothing looks finished; measured next time",
+)
+def test_measurement_killed_under_load(under_load: dict[str, RealTrial]) -> None:
+    trial = under_load["measurement"]
+    assert trial.process.wait(10) == -signal.SIGKILL
+    require_no_process(trial.folder)
+    require_free_leases(trial.folder / "leases")
+    assert not (trial.out / "stages.json").exists()
+
+
+@pytest.mark.fault(
+    "pd", "decode is killed in the middle of the load", "failed at load, decode is named with its signal"
+)
+def test_decode_killed_under_load(tmp_path: Path) -> None:
+    trial = RealTrial(tmp_path / "pair", "1p1d").start()
+    try:
+        trial.wait_for(trial.is_under_load)
+        trial.server("decode-0").send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+        outcome = trial.ended()
+    finally:
+        kill_all(tmp_path)
+    assert (outcome["status"], outcome["stage"]) == ("failed", "load")
+    assert outcome["reason"].startswith("decode-0 was killed by signal 9 (SIGKILL)")
