@@ -351,3 +351,24 @@ def test_what_nobody_keeps_is_ended_by_the_next_trial(tmp_path: Path) -> None:
     assert not any(is_running(pid) for pid in workers)
     log = (tmp_path / "next.log").read_text(encoding="utf-8")
     assert all(f"ended process {pid} (VLLM::Worker), which a dead trial had left" in log for pid in living)
+
+
+@pytest.mark.fault(
+    "load",
+    "the engine core alone is killed in mid-load",
+    "failed at load: the server, which answers with errors for some seconds, ends by itself and says why",
+)
+def test_a_server_that_answers_with_errors_before_it_ends(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load is over before the server is."""
+    walk = Measurement.walk
+
+    def dying(self: Measurement, *arguments: Any) -> Any:
+        pid = self.deployment.instances[0].server.pid
+        assert pid
+        threading.Timer(2.5, os.kill, (pid, signal.SIGTERM)).start()
+        return walk(self, *arguments)
+
+    monkeypatch.setattr(Measurement, "walk", dying)
+    trial = measure(fake_plan(requests=40, FAKE_ANSWERS="status-500", FAKE_FROM="25"))
+    assert trial.failure and trial.failure.stage == "load"
+    assert trial.failure.reason == "single was killed by signal 15 (SIGTERM)"

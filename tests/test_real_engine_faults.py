@@ -225,7 +225,9 @@ def under_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, R
 
 
 @pytest.mark.fault(
-    "load", "the engine core alone is killed in mid-load", "failed at load: the API server ends by itself, and says why"
+    "load",
+    "the engine core alone is killed in mid-load",
+    "failed at load: the server, which answers with errors for some seconds, ends by itself and says why",
 )
 def test_core_killed_under_load(under_load: dict[str, RealTrial]) -> None:
     outcome = under_load["core"].ended()

@@ -38,6 +38,7 @@ from pdkv.records import Trial
 from pdkv.redaction import redact_values
 
 EVERYTHING = ("metrics", "version", "server_info")
+DYING_S = 5.0  # vLLM whose engine core was killed answers everything with an error for some seconds before it ends
 logger = logging.getLogger("pdkv.measure")
 
 
@@ -265,8 +266,11 @@ class Measurement:
 
         Single requests that failed are evidence, judged later.
         """
-        problems = Counter(filter(None, map(why_not_served, answers)))
-        self.deployment.require_alive("load", DEATH_IS_KNOWN_S if problems else 0.0)
+        served = [why_not_served(answer) for answer in answers]
+        problems = Counter(filter(None, served))
+        last = served[-(point.concurrency or 1) :]
+        patience_s = DYING_S if all(last) else DEATH_IS_KNOWN_S if problems else 0.0
+        self.deployment.require_alive("load", patience_s)
         if problems.total() == len(answers):
             most = problems.most_common(1)[0][0] if problems else "none was sent"
             where = describe_point(point)
