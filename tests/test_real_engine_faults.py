@@ -85,15 +85,13 @@ class RealTrial:
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def server(self, name: str = "single") -> psutil.Process | None:
-        """The API server of an instance: the process with its port."""
-        index = [instance["name"] for instance in self.plan["instances"]].index(name)
-        servers = []
+        """The API server of an instance: the process that serves and writes to its log."""
         for process in psutil.Process(self.process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                if "serve" in process.cmdline():
-                    servers.append(process)
-        servers.sort(key=lambda process: process.create_time())
-        return servers[index] if len(servers) > index else None
+            with suppress(psutil.NoSuchProcess, OSError):
+                log = Path(f"/proc/{process.pid}/fd/1").readlink()
+                if "serve" in process.cmdline() and log.name == f"{name}.log":
+                    return process
+        return None
 
     def engine_core(self) -> psutil.Process | None:
         for process in psutil.Process(self.process.pid).children(recursive=True):
