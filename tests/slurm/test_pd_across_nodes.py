@@ -170,8 +170,8 @@ def real(cluster: Cluster, sources: Path, tmp_path_factory: pytest.TempPathFacto
     (study.folder / "config").mkdir(parents=True)
     (study.folder / ".engine").symlink_to(ROOT / ".engine")
     (study.folder / "config/config.yaml").write_text(REAL, encoding="utf-8")
-    with study.running() as running:
-        status = end_of(running, study, 420)
+    with study.running("results/w/1p1d/fp16/cell.json") as running:
+        status = end_of(running, study, 450)
     assert status == 0, study.said()[-4000:]
     return study
 
