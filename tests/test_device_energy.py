@@ -173,6 +173,15 @@ def test_a_counter_that_went_back_further_out_is_used_from_there_on() -> None:
     assert counted_energy(samples, near) == pytest.approx(1400, rel=0.01)
 
 
+def test_a_counter_that_stands_still_is_none() -> None:
+    samples = made_up(lambda times: np.full_like(times, 100.0), averaged=False)
+    span = {"start_s": 40.0, "end_s": 50.0}
+    assert counted_energy(samples, span) == pytest.approx(1000, rel=0.01)
+    samples.loc[samples["energy_j"].notna(), "energy_j"] = 5e6
+    assert counted_energy(samples, span) is None
+    assert integrated_energy(samples, span) == pytest.approx(1000, rel=0.01)
+
+
 def test_without_power_a_counter_once_a_second_wants_twenty_seconds() -> None:
     samples = made_up(lambda times: np.full(len(times), 300.0), averaged=False).assign(power_w=np.nan)
     frame = samples.assign(device="GPU-a", kind="gpu", instance="single", role="single", util=0.5, mem_bytes=np.nan)

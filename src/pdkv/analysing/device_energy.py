@@ -27,7 +27,7 @@ def within(times: FloatArray, span: Mapping[str, Any]) -> Any:
 
 
 def counted_energy(samples: pd.DataFrame, span: Mapping[str, Any]) -> float | None:
-    """Joules by the energy counter; null if it ever went back.
+    """Joules by the energy counter; null if it ever went back, or stood still: there is no device that takes nothing.
 
     Between its readings power says how they are shared out, and without power they are spread evenly.
     """
@@ -36,7 +36,7 @@ def counted_energy(samples: pd.DataFrame, span: Mapping[str, Any]) -> float | No
         return None
     ends = np.array([span["start_s"], span["end_s"]])
     first, last = _readings_around(times, values, span)
-    if (np.diff(values[first : last + 1]) < 0).any():
+    if (np.diff(values[first : last + 1]) < 0).any() or values[last] == values[first]:
         return None
     power_times, power = known_values(samples, "power_w")
     if covers(power_times, span):

@@ -121,13 +121,14 @@ def _look_at_engine(study: Study, home: Path) -> tuple[str | None, list[str]]:
 
 
 def describe_topology(trial: Trial) -> str:
-    """``1 prefill + 1 decode``, ``2 replicas``, ``1 instance``, or the endpoint's address."""
+    """``1 prefill + 1 decode, TP=2``, ``2 replicas``, ``1 instance``, or the endpoint's address."""
     mode = trial.mode
     if mode.endpoint:
         return mode.endpoint
+    size = f", TP={mode.tensor_parallel_size}" if mode.tensor_parallel_size > 1 else ""
     if mode.disaggregated:
-        return f"{mode.prefill} prefill + {mode.decode} decode"
-    return "1 instance" if mode.replicas == 1 else f"{mode.replicas} replicas"
+        return f"{mode.prefill} prefill + {mode.decode} decode{size}"
+    return ("1 instance" if mode.replicas == 1 else f"{mode.replicas} replicas") + size
 
 
 def describe_survey(survey: Survey) -> str:
