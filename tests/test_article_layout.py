@@ -1,4 +1,4 @@
-"""The article's own layout, config/article.yaml, on four invented GPUs and a fake engine: roles, GPUs and what is told of them."""
+"""The article's own layout, config/article.yaml, on four invented GPUs and a fake engine: roles, GPUs, what is told."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from test_workflow_reruns import ROOT, STUDY, Workspace
 from pdkv.artifacts import read_json
 
 ARTICLE = ROOT / "config/article.yaml"
-# As on a board of pairs: 0 and 2 are joined, and so are 1 and 3. The second GPU of decode works half as much as the first.
+# 0 and 2 are joined, and so are 1 and 3. The second GPU of a pair works half as much as the first.
 SETUP = "def at(percent): return {'nvmlDeviceGetUtilizationRates': SimpleNamespace(gpu=percent, memory=percent // 2)}"
 GPUS = ", ".join(
     f'FakeGpu("GPU-{number}", bus={number}, memory_total=140 * 2**30, answers=at({percent}), joined={{"GPU-{mate}"}})'
