@@ -13,7 +13,7 @@ import psutil
 import pytest
 from trial_plans import fake_plan
 
-from pdkv.analysing.cell_pairs import Pair, Side, refusal_of
+from pdkv.analysing.cell_pairs import Pair, Side, pair_cells, refusal_of
 from pdkv.analysing.comparability import differing_facts, environment_facts
 from pdkv.analysing.hardware_units import hardware_units
 from pdkv.analysing.trace_checks import unwatched_instances
@@ -214,6 +214,17 @@ def test_cores_of_two_nodes_without_gpus_are_twice_the_hardware() -> None:
     both = {**ENVIRONMENT, "nodes": [ENVIRONMENT]}
     assert hardware_units({"gpus": 0, "environment": both}) == (16, "core")
     assert differing_facts(environment_facts(both), environment_facts(ENVIRONMENT)) == ["cores: 16 / 8"]
+
+
+@pytest.mark.parametrize(("nodes", "rival"), [(1, "2x"), (2, "2x-apart")])
+def test_the_rival_on_equal_hardware_is_on_as_many_nodes(nodes: int, rival: str) -> None:
+    def cell(mode: str, **config: int) -> dict[str, Any]:
+        content = {"workload": "w", "mode": mode, "dtype": "fp16", "gpus": 2, "instances": 2}
+        return {**content, "config": {"mode": {"id": mode, **config}}}
+
+    replicas = [cell("2x", replicas=2), cell("2x-apart", replicas=2, nodes=2)]
+    pairs = pair_cells([*replicas, cell("1p1d", prefill=1, decode=1, nodes=nodes)], "default", "fp16")
+    assert [pair.base.cell["mode"] for pair in pairs if pair.factor == "hardware"] == [rival]
 
 
 def test_cells_of_a_block_on_unequal_gpus_are_not_compared() -> None:

@@ -70,8 +70,9 @@ def pair_cells(cells: Sequence[CellContent], baseline_mode: str, baseline_dtype:
 
     ``baseline``: against the baseline's mode and dtype. ``dtype``: against the baseline's dtype within the mode.
     ``mode``: against the baseline's mode within the dtype. ``hardware``: a disaggregated mode against replicas of the
-    same dtype with as many GPUs (without GPUs: as many instances). ``interaction``: the effect of an 8-bit dtype within
-    a mode against its effect within the baseline's mode. A cell without its base is compared with nothing.
+    same dtype with as many GPUs (without GPUs: as many instances) on as many nodes. ``interaction``: the effect of an
+    8-bit dtype within a mode against its effect within the baseline's mode. A cell without its base is compared with
+    nothing.
     """
     by_name = {(cell["workload"], cell["mode"], cell["dtype"]): cell for cell in cells}
     for cell in cells:
@@ -170,5 +171,6 @@ def _are_replicas_of_same_setting(other: CellContent, cell: CellContent) -> bool
     )
 
 
-def _hardware(cell: CellContent) -> tuple[str, int]:
-    return ("GPUs", cell["gpus"]) if cell["gpus"] else ("instances", cell["instances"])
+def _hardware(cell: CellContent) -> tuple[str, int, int]:
+    nodes = cell["config"]["mode"].get("nodes") or 1
+    return ("GPUs", cell["gpus"], nodes) if cell["gpus"] else ("instances", cell["instances"], nodes)
