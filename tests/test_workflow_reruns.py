@@ -158,6 +158,11 @@ def test_another_language_rewrites_the_report_and_measures_nothing(workspace: Wo
     assert not workspace.due(*both)
 
 
+def test_prices_rank_the_cells_anew_and_measure_nothing(workspace: Workspace) -> None:
+    workspace.write_study(STUDY + "cost: {per_gpu_hour: 2.5}\n")
+    assert workspace.due() == {"rank_objectives": 1, "write_markdown": 1, "write_pdf": 1}
+
+
 def test_a_figure_that_was_lost_is_drawn_again_for_the_next_report(workspace: Workspace) -> None:
     """Any of them, though one stands for all where Snakemake asks what the report needs."""
     lost = workspace.folder / "reports/figures/w/trace_mine.svg"
