@@ -178,6 +178,7 @@ ANALYSING: Floors = {
         "report_energy",
         "report_failures",
         "report_findings",
+        "report_headlines",
         "report_identical",
         "report_interactions",
         "report_levels",

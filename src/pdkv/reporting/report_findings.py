@@ -84,6 +84,11 @@ def named(cell: Cell, indexes: Iterable[int], say: Wording) -> str:
     return say("summary.suspect", cell=cell.name) if any(is_suspect(cell, index) for index in indexes) else cell.name
 
 
+def cell_of(members: Sequence[Told], say: Wording) -> str:
+    """The name of the cell that these comparisons are about."""
+    return named(members[0].cell, [each.index for each in members], say)
+
+
 def tell_decided(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], margin: float, say: Wording) -> str:
     """``lower in A (…), higher in B (…) and equivalent within ±2% in C (…)``; empty where nothing was decided."""
     parts = []

@@ -10,6 +10,7 @@ from pdkv.reporting.report_blocks import Block, Bullets, Column, Figure, Paragra
 from pdkv.reporting.report_findings import (
     Number,
     Told,
+    cell_of,
     comparisons,
     named,
     tell_decided,
@@ -67,7 +68,7 @@ def tell_findings(
     sentences = []
     for number in numbers:
         of_number = [each for each in told if each.number == number]
-        parts = tell_decided(of_number, lambda members: _name(members, say), margin, say)
+        parts = tell_decided(of_number, lambda members: cell_of(members, say), margin, say)
         if parts:
             base = named(of_number[0].base, (each.index for each in of_number), say)
             sentences.append(say("findings.decided", base=base, number=number_phrase(*number, say), parts=parts))
@@ -142,12 +143,8 @@ def _figures(results: StudyResults, path: Callable[[str, int], str], caption: st
     ]
 
 
-def _name(members: Sequence[Told], say: Wording) -> str:
-    return named(members[0].cell, (each.index for each in members), say)
-
-
 def _number_and_name(members: Sequence[Told], say: Wording) -> str:
-    return say("findings.of", number=number_phrase(*members[0].number, say), cell=_name(members, say))
+    return say("findings.of", number=number_phrase(*members[0].number, say), cell=cell_of(members, say))
 
 
 def _names(told: Sequence[Told], say: Wording) -> str:

@@ -10,6 +10,7 @@ from pdkv.analysing.identical_cells import identical_groups, noise, yardstick_gr
 from pdkv.analysing.objective_places import Outcome
 from pdkv.analysing.study_results import THROUGHPUT, StudyResults
 from pdkv.reporting.report_findings import named
+from pdkv.reporting.report_headlines import tell_headlines
 from pdkv.reporting.report_observations import observe
 from pdkv.reporting.report_phrases import counted, hardware, hardware_of, listed, listed_few, number_phrase
 from pdkv.reporting.report_recommendations import has_verdicts, say_what_is_recommended
@@ -50,6 +51,7 @@ def say_what_is_known(
         *same,
         outcome,
         *observations,
+        *tell_headlines(results, margin, say),
         *recommended,
         *say_most_are_refused(results, say),
         *_yardsticks(results, say),

@@ -1,0 +1,41 @@
+"""The decided effects that most readers come for: of the KV-cache precision, and of disaggregation."""
+
+from collections.abc import Sequence
+
+from pdkv.analysing.hardware_units import PER_DEVICE
+from pdkv.analysing.study_results import THROUGHPUT, StudyResults
+from pdkv.reporting.report_findings import DECIDED, Number, Told, cell_of, comparisons, tell_decided
+from pdkv.reporting.report_phrases import number_phrase
+from pdkv.reporting.wording import Wording
+
+OF_PRECISION: tuple[Number, ...] = ((THROUGHPUT, "value"),)
+OF_DISAGGREGATION: tuple[Number, ...] = (("ttft", "mean"), (PER_DEVICE, "value"))
+
+
+def tell_headlines(results: StudyResults, margin: float, say: Wording) -> list[str]:
+    """A sentence for each number, and each pair of precisions or of modes, in which something was decided."""
+    usable = [cell for cell in results.cells if cell.usable]
+    disaggregated = [cell for cell in usable if cell.disaggregated]
+    told = {"dtype": comparisons(results, "dtype", usable, OF_PRECISION, say)}
+    for factor in ("mode", "hardware"):
+        found = comparisons(results, factor, disaggregated, OF_DISAGGREGATION, say)
+        told[factor] = sorted(found, key=lambda each: OF_DISAGGREGATION.index(each.number))
+    return [sentence for factor, found in told.items() for sentence in _sentences(factor, found, margin, say)]
+
+
+def _sentences(factor: str, told: Sequence[Told], margin: float, say: Wording) -> list[str]:
+    groups: dict[tuple[str, str, Number], list[Told]] = {}
+    for each in told:
+        if each.kind in DECIDED and not each.same:
+            sides = (each.cell.dtype, each.base.dtype) if factor == "dtype" else (each.cell.mode, each.base.mode)
+            groups.setdefault((*sides, each.number), []).append(each)
+    return [
+        say(
+            f"headline.{factor}",
+            one=one,
+            other=other,
+            number=number_phrase(*number, say),
+            parts=tell_decided(group, lambda members: cell_of(members, say), margin, say),
+        )
+        for (one, other, number), group in groups.items()
+    ]
