@@ -146,10 +146,10 @@ def await_state(cluster: Cluster, job: str, states: set[str], patience_s: float 
 
 def wait_amid(run: subprocess.Popen[bytes], study: Study, condition: Callable[[], object], what: str) -> None:
     """Wait for something that happens while Snakemake runs."""
-    give_up_s = time.monotonic() + 120
+    give_up_s = time.monotonic() + 240
     while not condition():
         assert run.poll() is None, f"the run ended before {what}:\n{study.said()[-3000:]}"
-        assert time.monotonic() < give_up_s, f"not within 120 s: {what}\n{study.said()[-3000:]}"
+        assert time.monotonic() < give_up_s, f"not within 240 s: {what}\n{study.said()[-3000:]}"
         time.sleep(0.3)
 
 
