@@ -200,7 +200,9 @@ class TestComparisons:
         assert "the base is 0, the difference +1" in row["note"]
 
     def test_other_limits_make_another_number_which_is_not_compared(self, tmp_path: Path) -> None:
-        assert self.rows(tmp_path, [self.GOOD] * 3, levels=replace(TTFT, ttft_ms=300)) == []
+        rows = self.rows(tmp_path, [self.GOOD] * 3, levels=replace(TTFT, ttft_ms=300))
+        assert {(row["ratio"], row["verdict"]) for row in rows} == {(None, None)}
+        assert {row["note"] for row in rows} == {"not comparable: ttft_ms: 300 / 200"}
 
     def test_without_service_levels_there_are_no_such_rows(self, tmp_path: Path) -> None:
         cells = [cell_of(tmp_path / mode, [one_user(self.GOOD)], None, mode=mode) for mode in ("default", "chunked")]
