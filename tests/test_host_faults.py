@@ -356,7 +356,7 @@ def test_what_nobody_keeps_is_ended_by_the_next_trial(tmp_path: Path) -> None:
 @pytest.mark.fault(
     "load",
     "the engine core alone is killed in mid-load",
-    "failed at load: the server, which answers with errors for some seconds, ends by itself and says why",
+    "failed at load, though the server answers with errors for some seconds before it ends by itself",
 )
 def test_a_server_that_answers_with_errors_before_it_ends(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     """The load is over before the server is."""
