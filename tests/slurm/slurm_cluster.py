@@ -91,13 +91,10 @@ class Node:
         """What starts a command on the node."""
         if not self.namespace:
             return []
-        named = ["unshare", "--uts", "sh", "-c", f'hostname {self.name} && exec "$@"', "sh"]
-        bound = [
-            "taskset",
-            "--cpu-list",
-            str(self.core),
-        ]  # else engines of two nodes would wait for each other's threads
-        # `ip netns exec` would hide /sys/fs/cgroup.
+        # UCX looks for networks in /sys/class/net: it must be that of the namespace. Slurm wants its cgroups there too.
+        mounts = "mount --rbind /sys/fs/cgroup /mnt && mount -t sysfs sysfs /sys && mount --rbind /mnt /sys/fs/cgroup"
+        named = ["unshare", "--uts", "--mount", "sh", "-c", f'{mounts} && hostname {self.name} && exec "$@"', "sh"]
+        bound = ["taskset", "--cpu-list", str(self.core)]  # engines of two nodes would wait for each other's threads
         return [*bound, "nsenter", f"--net=/run/netns/{self.name}", *named]
 
 
