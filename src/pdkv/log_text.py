@@ -28,6 +28,8 @@ _CONSEQUENCE = re.compile(
     r"root cause|EngineDeadError|EngineCore encountered an issue|WorkerProc initialization failed|Failed core proc|"
     r"Engine process failed to start|cancelled|CancelledError"
 )
+# Errors that say still less: the other end of a pipe is gone.
+_BROKEN_PIPE = re.compile(r"^(?:BrokenPipeError|ConnectionResetError|EOFError)\b")
 _SHUTDOWN = re.compile(r"\[shutdown\]|received signal|Received SIGTERM|Gracefully stopping")
 _CARETS = re.compile(r"^[\s^~]*$")
 
@@ -91,15 +93,18 @@ def _undress(line: str) -> str:
 
 def _find_cause(lines: list[str]) -> int | None:
     """Index of the line that names the cause."""
-    consequence = None
+    consequence = broken_pipe = None
     for number in range(_shutdown_start(lines) - 1, -1, -1):
         line = _CONTAINER.sub("", lines[number])
         if not (_EXCEPTION.match(line) or _FATAL.match(line)) or _HEADER.match(line):
             continue
-        if not _CONSEQUENCE.search(line):
+        if _BROKEN_PIPE.match(line):
+            broken_pipe = number if broken_pipe is None else broken_pipe
+        elif _CONSEQUENCE.search(line):
+            consequence = number if consequence is None else consequence
+        else:
             return number
-        consequence = number if consequence is None else consequence
-    return consequence
+    return broken_pipe if consequence is None else consequence
 
 
 def _shutdown_start(lines: list[str]) -> int:
