@@ -229,6 +229,27 @@ def test_every_is_the_modes_of_the_study_and_one_counter_example_contradicts() -
     assert found.verdict == "contradicted"
 
 
+def test_every_is_no_cell_that_the_study_leaves_out() -> None:
+    """Of unchunked the study holds one precision: the claim about both is not asked of it."""
+    cells = [cell(mode, dtype) for mode in ("default", "1p1d") for dtype in ("bf16", "fp8")] + [
+        cell("unchunked", "bf16")
+    ]
+    test = {**FP8, "mode": "every", "expect": "lower"}
+    (finding,) = judge(test, *(effect(mode, **LOWER) for mode in ("default", "1p1d")), cells=cells)
+    assert finding.verdict == "supported"
+    assert [each.cells[0] for each in finding.evidence] == ["default", "1p1d"]
+    none = judge({**test, "dtype": "fp8_e5m2"}, effect("default", **LOWER), cells=cells)[0]
+    assert none.verdict == "not measured"
+    assert none.evidence[0].why == "default/fp8_e5m2 is not in the study"
+
+
+def test_a_cell_of_another_workload_is_not_in_this_one() -> None:
+    other = Cell(Path(), {"workload": "long", "mode": "1p1d", "dtype": "bf16", "state": "valid"})
+    both = judge({**FP8, "expect": "lower"}, effect(**LOWER), cells=[cell("1p1d", "bf16"), cell("1p1d", "fp8"), other])
+    assert [(each.workload, each.verdict) for each in both] == [("w", "supported"), ("long", "not measured")]
+    assert both[1].evidence[0].why == "1p1d/fp8 is not in the study"
+
+
 def test_only_all_cells_together_support() -> None:
     assert verdict_of_all(["supported", "supported"]) == "supported"
     assert verdict_of_all(["supported", "not measured"]) == "cannot tell"

@@ -90,7 +90,15 @@ class TestMetricSentences:
     def test_load_levels_of_one_verdict_are_told_together_and_no_interval_is_narrowed(self) -> None:
         stronger = {"concurrency": "64", "ratio": "1.3", "ci_low": "1.2", "ci_high": "1.4"}
         (said,) = findings(effect("chunked"), effect("chunked", **stronger))
-        assert "chunked/fp16 (+10.0% to +30.0% [+5.0, +40.0] at c = 2, c = 64)" in said
+        assert "chunked/fp16 (+10.0% [+5.0, +15.0] at c = 2, +30.0% [+20.0, +40.0] at c = 64)" in said
+        three = [{**point, "concurrency": c} for point, c in zip([*POINTS, POINTS[0]], (2, 64, 256), strict=True)]
+        cells = [cell(mode) for mode in ("default", "chunked")]
+        for each in cells:
+            each.content["config"]["workload"]["points"] = three
+            each.content["points"].append({**each.content["points"][0], "point": 2, "concurrency": 256})
+        highest = effect("chunked", **{**stronger, "concurrency": "256"})
+        (said,) = findings(effect("chunked"), effect("chunked", **stronger), highest, cells=cells)
+        assert "chunked/fp16 (+10.0% to +30.0% [+5.0, +40.0] at c = 2, c = 64, c = 256)" in said
 
     def test_a_verdict_that_turns_around_with_the_load_is_told_for_each_load(self) -> None:
         (said,) = findings(effect("chunked"), effect("chunked", concurrency="64", **LOWER))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from test_report_findings import LOWER, OPEN, SAME, cell, effect
+from test_report_findings import LOWER, ONE_LAUNCH, OPEN, SAME, cell, effect
 
 from pdkv.analysing.study_results import Effect, StudyResults
 from pdkv.reporting.report_headlines import tell_headlines
@@ -44,6 +44,26 @@ def test_disaggregation_is_told_against_the_base_mode_and_on_equal_hardware_apar
         "With 1p1d instead of 2x and the same precision, on equal hardware, mean TTFT",
     ]
     assert "higher in 1p1d/fp16" in said[2]
+
+
+def test_what_was_not_decided_is_not_passed_over() -> None:
+    (said,) = headlines(
+        effect("1p1d", factor="mode", concurrency="64", **LOWER),
+        effect("1p1d", factor="mode", **OPEN),
+        effect("1p1d", "fp8", ("default", "fp8"), factor="mode", **ONE_LAUNCH),
+    )
+    assert said.endswith(
+        "is lower in 1p1d/fp16 (−10.0% [−15.0, −5.0] at c = 64). "
+        "Nothing was decided for 1p1d/fp16 and 1p1d/fp8 (each at c = 2)."
+    )
+
+
+def test_a_base_in_doubt_is_named() -> None:
+    cells = [cell("default"), cell("1p1d", state="suspect", gpus=2), cell("2x", state="suspect", gpus=2)]
+    told = effect("1p1d", factor="hardware", base=("2x", "fp16"))
+    (said,) = tell_headlines(StudyResults(cells, [told]), 0.02, Wording("en"))
+    assert "higher in 1p1d/fp16 (suspect) (+10.0%" in said
+    assert said.endswith(" What it is held against is in doubt: 2x/fp16.")
 
 
 def test_what_is_open_the_same_or_of_another_mode_is_no_headline() -> None:

@@ -173,7 +173,8 @@ def _set_ratio(comparison: Comparison, pair: Pair, numbers: NumbersOf) -> None:
     else:
         _estimate(comparison, usable)
     if 0 < len(ratios) < max(len(cell) for cells in by_repeat for cell in cells):
-        comparison.notes.append(f"from {len(ratios)} repeats in common")
+        many = f"from {len(ratios)} repeats in common"
+        comparison.notes.append("from 1 repeat in common" if len(ratios) == 1 else many)
 
 
 def _estimate(comparison: Comparison, ratios: Sequence[float]) -> None:

@@ -25,6 +25,7 @@ Kind = Literal["lower", "higher", "equivalent", "noise", "open", "too few launch
 Number = tuple[str, str]  # metric and statistic
 DECIDED: tuple[Kind, ...] = ("lower", "higher", "equivalent")
 _PERCENTILES = ("median", "p90", "p99")
+MOST_CHANGES = 2  # told one by one, each with its load level
 SAME = "same resolved configuration"  # as comparisons.csv notes it
 
 
@@ -95,7 +96,7 @@ def tell_decided(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str],
     for kind in DECIDED:
         found = [each for each in told if each.kind == kind]
         if found:
-            cells = _plain(found, name_of, say) if kind == "equivalent" else _grouped(found, name_of, say)
+            cells = names_with_loads(found, name_of, say) if kind == "equivalent" else _grouped(found, name_of, say)
             words = {"margin": f"±{100 * margin:g}%", "cells": cells}
             parts.append(say(f"findings.{kind}", **words))
     return say("list.semicolon").join(parts)
@@ -107,7 +108,7 @@ def tell_open(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], sa
     if not found:
         return ""
     advice = tell_more([each.effect.row.get("more_repeats") or "" for each in found], say)
-    return say("findings.open", cells=_plain(found, name_of, say), advice=advice)
+    return say("findings.open", cells=names_with_loads(found, name_of, say), advice=advice)
 
 
 def tell_noise(told: Sequence[Told], say: Wording) -> list[str]:
@@ -180,8 +181,8 @@ def _grouped(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say
     return say("findings.many", count=len(told), first=first, last=last)
 
 
-def _plain(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
-    """Each name with its load levels; of very many how many comparisons, number by number with their loads."""
+def names_with_loads(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
+    """Each name with its load levels, such as ``chunked/fp8 (c = 2)``; of very many how many, number by number."""
     names = _by_name(told, name_of)
     if len(names) > MOST_NAMED:
         numbers = [
@@ -197,9 +198,9 @@ def _plain(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: 
 
 
 def _effects(told: Sequence[Told], say: Wording) -> str:
-    """``+2.0% [+1.8, +2.2] at c = 2``; of several load levels the range, and the ends of all intervals."""
+    """``+2.0% [+1.8, +2.2] at c = 2``; of many load levels the range, and the ends of all intervals."""
     intervals = [each.effect.interval for each in told if each.effect.interval]
-    if len(told) == 1 or not intervals:
+    if len(told) <= MOST_CHANGES or not intervals:
         return say("list.comma").join(tell_change(each, say) for each in told)
     digits = max(change_digits(each.effect) for each in told)
     change = tell_range([each.effect.ratio or 1.0 for each in told], say, digits)

@@ -4,8 +4,16 @@ from collections.abc import Sequence
 
 from pdkv.analysing.hardware_units import PER_DEVICE
 from pdkv.analysing.study_results import THROUGHPUT, StudyResults
-from pdkv.reporting.report_findings import DECIDED, Number, Told, cell_of, comparisons, tell_decided
-from pdkv.reporting.report_phrases import number_phrase
+from pdkv.reporting.report_findings import (
+    DECIDED,
+    Number,
+    Told,
+    cell_of,
+    comparisons,
+    names_with_loads,
+    tell_decided,
+)
+from pdkv.reporting.report_phrases import is_suspect, listed_few, number_phrase
 from pdkv.reporting.wording import Wording
 
 OF_PRECISION: tuple[Number, ...] = ((THROUGHPUT, "value"),)
@@ -26,16 +34,23 @@ def tell_headlines(results: StudyResults, margin: float, say: Wording) -> list[s
 def _sentences(factor: str, told: Sequence[Told], margin: float, say: Wording) -> list[str]:
     groups: dict[tuple[str, str, Number], list[Told]] = {}
     for each in told:
-        if each.kind in DECIDED and not each.same:
+        if not each.same:
             sides = (each.cell.dtype, each.base.dtype) if factor == "dtype" else (each.cell.mode, each.base.mode)
             groups.setdefault((*sides, each.number), []).append(each)
-    return [
-        say(
-            f"headline.{factor}",
-            one=one,
-            other=other,
-            number=number_phrase(*number, say),
-            parts=tell_decided(group, lambda members: cell_of(members, say), margin, say),
-        )
-        for (one, other, number), group in groups.items()
-    ]
+    sentences = []
+    for (one, other, number), group in groups.items():
+        if parts := tell_decided(group, lambda members: cell_of(members, say), margin, say):
+            words = {"one": one, "other": other, "number": number_phrase(*number, say), "parts": parts}
+            sentences.append(say(f"headline.{factor}", **words) + _rest(group, say))
+    return sentences
+
+
+def _rest(group: Sequence[Told], say: Wording) -> str:
+    """What a sentence on decided effects must not hide: where nothing was decided, and bases that are in doubt."""
+    undecided = [each for each in group if each.kind not in DECIDED]
+    doubted = {each.base.name for each in group if each.kind in DECIDED and is_suspect(each.base, each.index)}
+    rest = ""
+    if undecided:
+        cells = names_with_loads(undecided, lambda members: cell_of(members, say), say)
+        rest += say("headline.undecided", cells=cells)
+    return rest + (say("headline.doubted", cells=listed_few(sorted(doubted), say)) if doubted else "")

@@ -26,11 +26,14 @@ def say_what_is_known(
     results: StudyResults, outcomes: Sequence[Outcome], baseline: tuple[str, str], margin: float, say: Wording
 ) -> tuple[str, ...]:
     """The strongest statements that the results support, plainest first."""
+    combinations = len(results.modes) * len(results.dtypes) * len(results.workloads)
     compared = say(
-        "summary.compared",
+        "summary.compared" if len(results.cells) == combinations else "summary.compared_some",
         modes=listed_few(results.modes, say),
         dtypes=listed(results.dtypes, say),
         workloads=counted(len(results.workloads), "summary.workloads", say),
+        count=len(results.cells),
+        all=combinations,
     )
     states = Counter(cell.state for cell in results.cells)
     outcome = say(
