@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from pdkv.clock_skew import inputs_of_the_past
 from pdkv.errors import UserError
 from pdkv.measuring.interruption import Interrupted, raise_when_told_to_stop
 
@@ -37,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     _speak_utf8()
     arguments = _parser().parse_args(argv)
     try:
-        arguments.run(arguments)
+        with inputs_of_the_past(_inputs(arguments)):
+            arguments.run(arguments)
         sys.stdout.flush()
     except UserError as error:
         _exit_with(error)
@@ -57,6 +59,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         print("pdkv: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     sys.exit(0)
+
+
+def _inputs(arguments: argparse.Namespace) -> list[Path]:
+    """What a step of the workflow reads, by the arguments that name it."""
+    named = [getattr(arguments, name, None) for name in ("trial", "trials", "cells", "comparisons", "objectives")]
+    return [path for each in named for path in (each if isinstance(each, list) else [each]) if isinstance(path, Path)]
 
 
 def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> "Study":

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pdkv.records import Trial
+
 
 def attempt_due(stages: Path) -> int:
     """The attempt that ``stages.json`` should hold: its own if the trial ran, one more if it failed, else 1.
@@ -16,6 +18,22 @@ def attempt_due(stages: Path) -> int:
     except (KeyError, TypeError, ValueError):
         return 1
     return attempt if status == "ok" else attempt + 1
+
+
+def is_of_another_trial(stages: Path, trial_slice: str) -> bool:
+    """Whether ``stages.json`` is evidence of something else than the study asks for under this name.
+
+    Snakemake knows by its notes what a file was made with. They may be gone, of a run that was killed or of results
+    that came from elsewhere; what is compared here is what the evidence says. What an older version did not know of has
+    the value that the newer one takes for it.
+    """
+    recorded = _read(stages).get("trial")
+    if recorded is None:
+        return False
+    try:
+        return Trial.from_slice(json.dumps(recorded)).to_slice() != trial_slice
+    except (KeyError, TypeError, ValueError):
+        return True
 
 
 def plan_is_due(plan: Path, trial_slice: str, source: str) -> bool:

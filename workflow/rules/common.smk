@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from pdkv.cli import study_or_exit, start_or_exit
-from pdkv.due import attempt_due, plan_is_due
+from pdkv.due import attempt_due, is_of_another_trial, plan_is_due
 from pdkv.measuring.resolve import choose_engine
 from pdkv.reporting.figure_names import (
     curves_figure,
@@ -33,6 +33,11 @@ trials = {trial.name: trial for trial in study.trials()}
 slices = {name: trial.to_slice() for name, trial in trials.items()}
 positions = {name: number for number, name in enumerate(trials, 1)}
 attempts = {name: attempt_due(Path("results", name, "stages.json")) for name in trials}
+others = {
+    name
+    for name, asked in slices.items()
+    if is_of_another_trial(Path("results", name, "stages.json"), asked)
+}
 planner = digest("plan", "resolve")
 computes_on = choose_engine(study.engine, Path(".engine")).device
 languages = {
@@ -108,9 +113,12 @@ def plan_of(wildcards):
 
     Copied results have new times in any order; a plan that still holds must not cost a measurement. It can't be ancient
     always: where a job runs again, Snakemake does not look for reasons in jobs that depend on it by ancient files alone.
+    Evidence of another trial is measured anew, also where Snakemake has no notes of what it was made with.
     """
     name = trial_name(wildcards)
     path = f"results/{name}/plan.json"
+    if name in others and workflow.is_main_process and not workflow.touch:
+        workflow.dag.forcefiles.add(f"results/{name}/stages.json")
     return path if plan_is_due(Path(path), slices[name], planner) else ancient(path)
 
 
