@@ -26,7 +26,7 @@ from pdkv.study.config_schema import StudySection
 ROOT = Path(__file__).parent.parent
 SCHEMA = ROOT / "workflow/schemas/config.schema.json"
 VERBS = {
-    *("check", "plan", "measure", "read-launch", "read-warmup", "read-load", "trace-devices", "summarize-cell"),
+    *("check", "plan", "measure", "read-trial", "summarize-cell"),
     *("aggregate", "compare", "rank-objectives", "draw-figures", "write-markdown", "write-pdf"),
     *("install-engine", "prepare-model", "schema", "load", "doctor", "merge"),
 }
@@ -156,7 +156,7 @@ class TestWrongUse:
         assert "config/config.yaml: there is no such file" in done.stderr
 
     def test_missing_evidence(self, tmp_path: Path) -> None:
-        done = pdkv("read-launch", tmp_path)
+        done = pdkv("read-trial", tmp_path)
         assert done.returncode == 2
         assert "plan.json is not there" in done.stderr
         assert "Traceback" not in done.stderr

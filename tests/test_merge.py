@@ -363,7 +363,7 @@ def test_nothing_is_measured_again_and_no_comparison_crosses_gpu_models(merged: 
     before = {mode: (merged.trial(mode) / "stages.json").read_bytes() for mode in ("default", "mine")}
     due = merged.due()
     assert due["measure"] == due["plan_server"] == 0
-    assert due["read_load"] == 2
+    assert due["read_trial"] == 2
     output = merged.run()
     assert "2 trials, roughly" not in output
     assert {mode: (merged.trial(mode) / "stages.json").read_bytes() for mode in before} == before

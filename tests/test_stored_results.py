@@ -22,10 +22,13 @@ ROOT = Path(__file__).parent.parent
 TRIAL, CELL = "results/w/default/fp16/r1", "results/w/default/fp16"
 # Which verb reads which file: the last argument is what it would write again.
 READERS = {
-    "read-launch": ([TRIAL], ["plan.json", "stages.json", "scrapes.jsonl", "server/single.log"]),
-    "read-load": ([TRIAL], ["plan.json", "stages.json", "sends.parquet", "events.parquet", "scrapes.jsonl"]),
-    "read-warmup": ([TRIAL], ["stages.json", "requests.parquet"]),
-    "trace-devices": ([TRIAL], ["stages.json", "samples.parquet", "metrics.json"]),
+    "read-trial": (
+        [TRIAL],
+        [
+            *("plan.json", "stages.json", "sends.parquet", "events.parquet", "samples.parquet", "scrapes.jsonl"),
+            "server/single.log",
+        ],
+    ),
     "summarize-cell": (
         [f"{CELL}/cell.json", "--trials", TRIAL],
         [*(f"{name}.json" for name in ("plan", "stages", "launch", "warmup", "metrics", "trace")), "requests.parquet"],
@@ -121,14 +124,30 @@ def test_evidence_is_what_was_measured(workspace: Workspace, file: str, harm: Ca
 def test_each_reader_names_the_file(workspace: Workspace, verb: str, file: str) -> None:
     """One kind of harm each, by turns: starting a verb takes a second."""
     harm = (cut, edit, lose)[CASES.index((verb, file)) % 3]
-    if file == "metrics.json" and verb == "trace-devices" and harm is lose:
-        harm = cut  # allowed to be missing: then nothing is known of the load
     path = (workspace.folder / TRIAL / file).resolve()
     harm(path)
     done = run_verb(workspace, verb)
     assert done.returncode == 2, (harm.__name__, done.stdout, done.stderr)
     assert path.name in done.stderr and "run snakemake again" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_spoilt_file_does_not_hide_another(workspace: Workspace) -> None:
+    trial = workspace.folder / TRIAL
+    for harm, file in ((edit, "server/single.log"), (cut, "events.parquet"), (lose, "samples.parquet")):
+        harm(trial / file)
+    (trial / "requests.parquet").unlink()  # as Snakemake does before the job
+    done = run_verb(workspace, "read-trial")
+    assert done.returncode == 2
+    assert [done.stderr.count(f"{TRIAL}/{file} is not") for file in ("server/single.log", "events.parquet")] == [1, 1]
+    assert f"{TRIAL}/samples.parquet is not there" in done.stderr and "requests.parquet" not in done.stderr
+    assert done.stderr.count("run snakemake again") == 3
+
+
+def test_one_fault_that_all_readers_meet_is_told_once(workspace: Workspace) -> None:
+    cut(workspace.folder / TRIAL / "stages.json")
+    done = run_verb(workspace, "read-trial")
+    assert done.returncode == 2 and done.stderr.count("stages.json is") == 1, done.stderr
 
 
 def test_what_is_unharmed_is_read(workspace: Workspace) -> None:
@@ -155,7 +174,7 @@ def test_snakemake_makes_again_what_was_deleted_and_measures_nothing(workspace: 
     for name in ("metrics.json", "launch.json", "../cell.json"):
         (workspace.folder / TRIAL / name).unlink()
     due = workspace.due(f"{CELL}/cell.json")
-    assert due["read_load"] == 1 and due["read_launch"] == 1 and due["measure"] == 0
+    assert due["read_trial"] == 1 and due["measure"] == 0
 
 
 @pytest.mark.fault(
@@ -173,7 +192,7 @@ def test_snakemake_measures_again_what_was_spoilt(workspace: Workspace) -> None:
     (workspace.folder / TRIAL / "stages.json").unlink()
     assert workspace.due(f"{CELL}/cell.json")["measure"] == 1
     workspace.run(f"{CELL}/cell.json")
-    assert run_verb(workspace, "read-load").returncode == 0
+    assert run_verb(workspace, "read-trial").returncode == 0
 
 
 @pytest.mark.fault(

@@ -32,7 +32,7 @@ modes:
 dtypes: [fp16]
 repeats: 1
 """
-TRIAL_RULES = ("plan_server", "measure", "read_launch", "read_load", "read_warmup", "trace_devices", "summarize_cell")
+TRIAL_RULES = ("plan_server", "measure", "read_trial", "summarize_cell")
 STUDY_RULES = ("aggregate", "compare", "rank_objectives", "draw_figures", "write_markdown", "write_pdf")
 NOTHING = "Nothing to be done"
 
@@ -209,7 +209,7 @@ def test_another_mode_in_front_is_the_only_one_measured(workspace: Workspace) ->
     workspace.write_study(STUDY.replace("  default: {}", "  chunked: {}\n  default: {}"))
     due = workspace.due()
     assert due["measure"] == due["measure chunked"] == 1
-    assert due["read_load"] == 1
+    assert due["read_trial"] == 1
 
 
 def test_one_more_repeat_measures_only_the_new_one(workspace: Workspace) -> None:
@@ -310,8 +310,8 @@ class TestSourceChanges:
     def test_analysis_is_read_again_without_measuring(self, workspace: Workspace, edited: Path) -> None:
         self.append(edited / "analysing" / "metrics.py", "\nADDED = 1\n")
         due = workspace.due()
-        assert due["read_load"] == 2
-        assert due["measure"] == due["plan_server"] == due["read_launch"] == 0
+        assert due["read_trial"] == 2
+        assert due["measure"] == due["plan_server"] == 0
 
     def test_measuring_wing_measures_again(self, workspace: Workspace, edited: Path) -> None:
         self.append(edited / "measuring" / "keeper.py", "\nADDED = 1\n")
@@ -420,7 +420,7 @@ class TestLost:
     @pytest.mark.parametrize(
         ("lost", "rule"),
         [
-            ("results/w/mine/fp16/r1/trace.json", "trace_devices"),
+            ("results/w/mine/fp16/r1/trace.json", "read_trial"),
             ("results/w/mine/fp16/cell.json", "summarize_cell"),
             ("results/objectives.csv", "rank_objectives"),
             ("reports/summary.md", "write_markdown"),

@@ -191,28 +191,10 @@ def _measure(arguments: argparse.Namespace) -> None:
     measure(arguments.trial, attempt=arguments.attempt, position=arguments.position, log=arguments.log)
 
 
-def _read_launch(arguments: argparse.Namespace) -> None:
-    from pdkv.analysing.launch_facts import read_launch
+def _read_trial(arguments: argparse.Namespace) -> None:
+    from pdkv.analysing.trial_facts import read_trial
 
-    read_launch(arguments.trial)
-
-
-def _read_warmup(arguments: argparse.Namespace) -> None:
-    from pdkv.analysing.warmup_facts import read_warmup
-
-    read_warmup(arguments.trial)
-
-
-def _read_load(arguments: argparse.Namespace) -> None:
-    from pdkv.analysing.load_facts import read_load
-
-    read_load(arguments.trial)
-
-
-def _trace_devices(arguments: argparse.Namespace) -> None:
-    from pdkv.analysing.utilization import trace_devices
-
-    trace_devices(arguments.trial)
+    read_trial(arguments.trial)
 
 
 def _summarize_cell(arguments: argparse.Namespace) -> None:
@@ -434,13 +416,8 @@ def _add_trial_verbs(verbs: Any) -> None:
     measure.add_argument("--position", default="", metavar="I/N", help="which trial of how many, for the progress line")
     measure.add_argument("--log", type=Path, required=True, metavar="FILE")
     measure.add_argument("--parent", type=int, metavar="PID", help="end all servers and stop as soon as it has ended")
-    for name, run, text in (
-        ("read-launch", _read_launch, "what the servers resolved"),
-        ("read-warmup", _read_warmup, "whether they were warm"),
-        ("read-load", _read_load, "one row per request, metrics and validity"),
-        ("trace-devices", _trace_devices, "what the devices did"),
-    ):
-        _add_verb(verbs, name, run, text).add_argument("trial", type=Path, help="folder of the trial's evidence")
+    read = _add_verb(verbs, "read-trial", _read_trial, "what was launched, its load, its warmth and its devices")
+    read.add_argument("trial", type=Path, help="folder of the trial's evidence")
 
 
 def _add_result_verbs(verbs: Any) -> None:

@@ -156,6 +156,7 @@ ANALYSING: Floors = {
         "objective_races",
         "objectives",
         "study_results",
+        "trial_facts",
         "verdict_families",
         "yardsticks",
     ),

@@ -4,88 +4,36 @@
 
 
 localrules:
-    read_launch,
-    read_warmup,
-    read_load,
-    trace_devices,
+    read_trial,
     summarize_cell,
 
 
-rule read_launch:
-    input:
-        plan=f"{TRIAL}/plan.json",
-        stages=f"{TRIAL}/stages.json",
-        scrapes=f"{TRIAL}/scrapes.jsonl",
-        server=ancient(f"{TRIAL}/server"),
-    output:
-        f"{TRIAL}/launch.json",
-    log:
-        f"{TRIAL}/logs/read_launch.log",
-    conda:
-        "../../envs/pipeline.yaml"
-    params:
-        source=digest("launch_facts"),
-        folder=subpath(output[0], parent=True),
-    shell:
-        "pdkv read-launch {params.folder:q} 2> {log:q}"
-
-
-rule read_warmup:
-    input:
-        stages=f"{TRIAL}/stages.json",
-        requests=f"{TRIAL}/requests.parquet",
-    output:
-        f"{TRIAL}/warmup.json",
-    log:
-        f"{TRIAL}/logs/read_warmup.log",
-    conda:
-        "../../envs/pipeline.yaml"
-    params:
-        source=digest("warmup_facts"),
-        folder=subpath(output[0], parent=True),
-    shell:
-        "pdkv read-warmup {params.folder:q} 2> {log:q}"
-
-
-rule read_load:
+# One job for all that is read of a launch: in a study of thousands, jobs are what building the DAG takes its time for.
+rule read_trial:
     input:
         plan=f"{TRIAL}/plan.json",
         stages=f"{TRIAL}/stages.json",
         sends=f"{TRIAL}/sends.parquet",
         events=f"{TRIAL}/events.parquet",
+        samples=f"{TRIAL}/samples.parquet",
         scrapes=f"{TRIAL}/scrapes.jsonl",
+        server=ancient(f"{TRIAL}/server"),
     output:
+        launch=f"{TRIAL}/launch.json",
         requests=f"{TRIAL}/requests.parquet",
         metrics=f"{TRIAL}/metrics.json",
-    log:
-        f"{TRIAL}/logs/read_load.log",
-    conda:
-        "../../envs/pipeline.yaml"
-    params:
-        source=digest("load_facts"),
-        folder=subpath(output.metrics, parent=True),
-    shell:
-        "pdkv read-load {params.folder:q} 2> {log:q}"
-
-
-rule trace_devices:
-    input:
-        stages=f"{TRIAL}/stages.json",
-        samples=f"{TRIAL}/samples.parquet",
-        # When the load was full and how many tokens came meanwhile.
-        metrics=f"{TRIAL}/metrics.json",
-    output:
+        warmup=f"{TRIAL}/warmup.json",
         trace=f"{TRIAL}/trace.parquet",
-        summary=f"{TRIAL}/trace.json",
+        devices=f"{TRIAL}/trace.json",
     log:
-        f"{TRIAL}/logs/trace_devices.log",
+        f"{TRIAL}/logs/read_trial.log",
     conda:
         "../../envs/pipeline.yaml"
     params:
-        source=digest("utilization"),
-        folder=subpath(output.summary, parent=True),
+        source=digest("trial_facts"),
+        folder=subpath(output.launch, parent=True),
     shell:
-        "pdkv trace-devices {params.folder:q} 2> {log:q}"
+        "pdkv read-trial {params.folder:q} 2> {log:q}"
 
 
 rule summarize_cell:

@@ -14,7 +14,7 @@ import numpy as np
 from pdkv.analysing.checks import Check, state_of
 from pdkv.analysing.comparability import differing_facts, environment_facts
 from pdkv.analysing.metrics import THROUGHPUTS, latency_metrics
-from pdkv.analysing.point_requests import PointRequests, requests_of_point
+from pdkv.analysing.point_requests import REQUEST_COLUMNS, PointRequests, requests_of_point
 from pdkv.analysing.server_totals import combine_server_counters
 from pdkv.analysing.service_levels import ServiceLevels, pool_service_metrics, service_metrics
 from pdkv.analysing.token_energy import energy_metrics, pool_energy_metrics
@@ -208,7 +208,7 @@ def _total(counts: Sequence[int | None]) -> int | None:
 
 
 def _requests(launch: Launch, index: int) -> PointRequests:
-    return requests_of_point(read_parquet(launch.folder / "requests.parquet"), index)
+    return requests_of_point(read_parquet(launch.folder / "requests.parquet", REQUEST_COLUMNS), index)
 
 
 def _point_state(used: Sequence[Launch], facts: Sequence[Mapping[str, Any]]) -> str:

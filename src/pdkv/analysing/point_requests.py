@@ -21,6 +21,8 @@ _FLOATS = (
     "t_send_s", "t_first_s", "t_last_s", "t_end_s", "scheduled_s", "ttft_s", "tpot_s", "e2el_s",
     "input_tokens", "output_tokens", "asked_input_tokens", "asked_output_tokens", "user", "prompt",
 )  # fmt: skip
+# Of requests.parquet, for whoever reads it for its load.
+REQUEST_COLUMNS = ("phase", "point", "request", "part", "status", "error", "token_t_s", "token_n", *_FLOATS)
 
 
 @dataclass(frozen=True)
