@@ -19,11 +19,19 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from sample_results import Sample, write_sample
 
 from pdkv.errors import UserError
-from pdkv.reporting import typefaces
-from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figure, trace_figure, ttft_parts_figure
+from pdkv.reporting import figure_names, typefaces
+from pdkv.reporting.figure_names import (
+    curves_figure,
+    ecdf_figure,
+    illustrated,
+    metrics_figure,
+    trace_figure,
+    ttft_parts_figure,
+)
 from pdkv.reporting.figure_style import COLOURS
 from pdkv.reporting.figures import draw_figures
-from pdkv.reporting.report_model import ReportSettings
+from pdkv.reporting.report_blocks import Figure, Paragraph
+from pdkv.reporting.report_model import ReportSettings, read_report
 from pdkv.reporting.report_pdf import write_pdf
 
 
@@ -65,6 +73,33 @@ def test_several_workloads_are_drawn_beside_each_other_with_the_same_bytes(tmp_p
     assert len(one) == 3 * len(figure_paths(["default"]))
     for alone, beside in zip(one, two, strict=True):
         assert alone.read_bytes() == beside.read_bytes(), alone
+
+
+@pytest.mark.parametrize(("most", "drawn"), [(15, "abc"), (14, "ab"), (10, "ab"), (9, "a"), (4, "a")])
+def test_a_report_of_many_workloads_has_figures_of_the_first_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, drawn: str
+) -> None:
+    """Five figures each; the first workload has its own however many they are."""
+    monkeypatch.setattr(figure_names, "MOST_FIGURES", most)
+    results, sample = tmp_path / "results", Sample(modes=("default",), dtypes=("fp16",), requests=4)
+    cells = [path for name in ("a", "b", "c") for path in write_sample(results, replace(sample, workload=name))]
+    figures = draw_figures(cells, results / "comparisons.csv", tmp_path / "figures")
+    named = {path.relative_to(tmp_path / "figures").as_posix() for path in figures}
+    assert {path.split("/")[0] for path in named} == set(drawn) and len(named) == 5 * len(drawn)
+    for language, said in (("en", f"first {len(drawn)} of 3 workloads"), ("zh", f"3 个负载中，仅为前 {len(drawn)} 个")):
+        settings = ReportSettings("A study", language, ("default", "fp16"))
+        report = read_report(cells, results / "comparisons.csv", settings)
+        blocks = [block for section in report.sections for block in section.blocks]
+        shown = {block.path for block in blocks if isinstance(block, Figure)}
+        assert shown <= named and {path.split("/")[0] for path in shown} == set(drawn)
+        told = [block.text for block in blocks if isinstance(block, Paragraph) and said in block.text]
+        assert len(told) == (0 if len(drawn) == 3 else 1)
+
+
+def test_which_workloads_have_figures_follows_the_order_of_the_config() -> None:
+    assert illustrated({}) == []
+    assert illustrated({"z": 150, "a": 50, "b": 1}) == ["z", "a"]
+    assert illustrated({"z": 150, "a": 51, "b": 1}) == ["z"], "none further down fills what is left"
 
 
 def test_what_a_drawing_process_cannot_read_is_told_as_ever(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pdkv.cli import _parser
+from pdkv.reporting.figure_names import figure_count, illustrated
 from pdkv.study.config import load_study
 
 ROOT = Path(__file__).parent.parent
@@ -210,6 +211,28 @@ def test_another_mode_in_front_is_the_only_one_measured(workspace: Workspace) ->
     due = workspace.due()
     assert due["measure"] == due["measure chunked"] == 1
     assert due["read_trial"] == 1
+
+
+def test_another_workload_in_front_is_the_only_one_measured(workspace: Workspace) -> None:
+    """So a report on some of a study's workloads costs no measurement either: no trial knows of the other workloads."""
+    other = "  v: {input_tokens: 8, output_tokens: 4, concurrency: [2], requests: 4, max_model_len: 64}\n"
+    workspace.write_study(STUDY.replace("workloads:\n", "workloads:\n" + other))
+    output = workspace.snakemake("--dry-run").stdout
+    measured = re.findall(r"^rule measure:\n(?:    .*\n)*?    output: results/(\w+)/(\w+)/", output, re.MULTILINE)
+    assert sorted(measured) == [("v", "default"), ("v", "mine")], output
+
+
+def test_the_figures_of_many_workloads_are_those_that_the_report_has_room_for(tmp_path: Path) -> None:
+    """As :func:`illustrated` says it, by which they are drawn: six figures each, and at most 200."""
+    workspace = Workspace(tmp_path)
+    fields = "{input_tokens: 16, output_tokens: 4, concurrency: [2], requests: 4, max_model_len: 64}"
+    workloads = "".join(f"  w{number:02}: {fields}\n" for number in range(40))
+    workspace.write_study(re.sub(r"  w: .*\n", workloads, STUDY))
+    output = workspace.snakemake("--dry-run", "--until", "draw_figures").stdout
+    [declared] = re.findall(r"rule draw_figures:\n(?:    .*\n)*?    output: (.*)\n", output)
+    counts = Counter(path.split("/")[2] for path in declared.split(", "))
+    assert list(counts) == illustrated({f"w{number:02}": 6 for number in range(40)}) and len(counts) == 33
+    assert set(counts.values()) == {figure_count(levels=1, modes=2)} == {6}
 
 
 def test_one_more_repeat_measures_only_the_new_one(workspace: Workspace) -> None:

@@ -169,6 +169,7 @@ ANALYSING: Floors = {
         "figure_trace",
         "figure_ttft_parts",
         "figures",
+        "illustrated_workloads",
         "report_blocks",
         "report_changes",
         "report_activity",

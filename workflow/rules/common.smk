@@ -15,6 +15,8 @@ from pdkv.measuring.resolve import choose_engine
 from pdkv.reporting.figure_names import (
     curves_figure,
     ecdf_figure,
+    figure_count,
+    illustrated,
     metrics_figure,
     trace_figure,
     ttft_parts_figure,
@@ -40,6 +42,7 @@ others = {
 }
 planner = digest("plan", "resolve")
 computes_on = choose_engine(study.engine, Path(".engine")).device
+workload_modes = list(dict.fromkeys(cell[:2] for cell in study.cells()))
 languages = {
     edition.suffix: edition.language for edition in editions(study.report.language)
 }
@@ -163,11 +166,13 @@ def tables(*paths):
     return lambda wildcards: missed(paths)
 
 
-def all_trials(pattern):
-    """Files of all launches of all cells."""
+def drawn_trials(pattern):
+    """Files of all launches that figures are drawn from."""
+    drawn = set(drawn_workloads())
     return [
         pattern.format(workload=w, mode=m, dtype=d, repeat=r)
         for w, m, d in study.cells()
+        if w in drawn
         for r in range(1, study.launch_count(w, m, d) + 1)
     ]
 
@@ -183,14 +188,26 @@ def service_levels():
 
 
 def figures():
-    """Every figure of an edition of the report, with what Snakemake's own report says about it."""
+    """The figures of an edition of the report, with what Snakemake's own report says about it."""
+    drawn = drawn_workloads()
     return [
         figure
         for workload in study.workloads
+        if workload.id in drawn
         for figure in level_figures(workload)
         + [curves_of(workload), ttft_parts_of(workload)]
         + mode_figures(workload)
     ]
+
+
+def drawn_workloads():
+    """Ids of the workloads that a report has figures of."""
+    counts = {
+        workload.id: figure_count(len(workload.points), len(modes))
+        for workload in study.workloads
+        if (modes := modes_of(workload))
+    }
+    return illustrated(counts)
 
 
 def level_figures(workload):
@@ -218,13 +235,17 @@ def ttft_parts_of(workload):
 def mode_figures(workload):
     return [
         described_figure(
-            trace_figure(workload.id, mode.id),
+            trace_figure(workload.id, mode),
             "trace",
-            {"workload": workload.id, "mode": mode.id},
+            {"workload": workload.id, "mode": mode},
         )
-        for mode in study.modes
-        if any(cell[:2] == (workload.id, mode.id) for cell in study.cells())
+        for mode in modes_of(workload)
     ]
+
+
+def modes_of(workload):
+    """The modes that a workload is measured in, in the order of the config."""
+    return [mode for name, mode in workload_modes if name == workload.id]
 
 
 def described_figure(path, kind, labels):

@@ -13,8 +13,8 @@ localrules:
 rule draw_figures:
     input:
         cells=cells(f"{CELL}/cell.json"),
-        requests=all_trials(f"{TRIAL}/requests.parquet"),
-        traces=all_trials(f"{TRIAL}/trace.parquet"),
+        requests=drawn_trials(f"{TRIAL}/requests.parquet"),
+        traces=drawn_trials(f"{TRIAL}/trace.parquet"),
         comparisons=tables("results/comparisons.csv"),
     output:
         figures(),

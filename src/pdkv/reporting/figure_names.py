@@ -3,6 +3,11 @@
 A folder per workload keeps apart what would meet in one name: mode ``b_c`` of ``a``, and mode ``c`` of ``a_b``.
 """
 
+from collections.abc import Mapping
+from itertools import accumulate
+
+MOST_FIGURES = 200
+
 
 def metrics_figure(workload: str, point: int) -> str:
     """The metrics of each cell with their spread, at one load level (``point`` counts from 0 in the config's order)."""
@@ -27,3 +32,19 @@ def ttft_parts_figure(workload: str) -> str:
 def trace_figure(workload: str, mode: str) -> str:
     """The devices of one deployment mode over time."""
     return f"{workload}/trace_{mode}.svg"
+
+
+def figure_count(levels: int, modes: int) -> int:
+    """How many figures a workload with so many load levels and modes has: two a level, two of all, one a mode."""
+    return 2 * levels + 2 + modes
+
+
+def illustrated(figures: Mapping[str, int]) -> list[str]:
+    """The workloads of which a report draws figures, given how many each would have: the first of the config.
+
+    As many as stay within ``MOST_FIGURES``, but one always. Nobody leafs through a thousand figures, and each takes a
+    third of a second to draw and to set.
+    """
+    totals = accumulate(figures.values())
+    fitting = [workload for workload, total in zip(figures, totals, strict=True) if total <= MOST_FIGURES]
+    return fitting or list(figures)[:1]

@@ -1,4 +1,4 @@
-"""All figures of a study, from its stored results."""
+"""The figures of a study's report, from its stored results."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pdkv.analysing.metrics import LATENCIES, pooled_latency
-from pdkv.analysing.point_requests import requests_of_point
+from pdkv.analysing.point_requests import REQUEST_COLUMNS, requests_of_point
 from pdkv.analysing.stats import FloatArray
 from pdkv.analysing.study_results import Cell, StudyResults, read_study_results
 from pdkv.artifacts import read_parquet
@@ -22,6 +22,7 @@ from pdkv.reporting.figure_names import curves_figure, ecdf_figure, metrics_figu
 from pdkv.reporting.figure_style import Style, figure_settings, save_figure
 from pdkv.reporting.figure_trace import draw_trace
 from pdkv.reporting.figure_ttft_parts import draw_ttft_parts
+from pdkv.reporting.illustrated_workloads import illustrated_workloads
 from pdkv.reporting.report_phrases import short_level
 from pdkv.reporting.typefaces import choose_typefaces
 from pdkv.reporting.wording import Wording
@@ -32,7 +33,7 @@ TRACE_COLUMNS = ["t_s", "device", "kind", "instance", "role", "util", "mem_util"
 def draw_figures(
     cell_files: Sequence[Path], comparisons: Path, folder: Path, language: str = "en", processes: int = 1
 ) -> list[Path]:
-    """Draw every figure of the study below ``folder`` under the names of :mod:`figure_names`; returns their paths.
+    """Draw the figures of the report below ``folder`` under the names of :mod:`figure_names`; returns their paths.
 
     Workloads are drawn beside each other in as many ``processes``. A figure without data is drawn too, and says so: the
     set of files depends on the study alone. Raises :class:`UserError` where a name holds characters that no installed
@@ -42,7 +43,7 @@ def draw_figures(
     say = Wording(language)
     drawing = _Drawing(results, folder, Style(results.modes, results.dtypes), say)
     with figure_settings(choose_typefaces([*results.modes, *results.dtypes, *say.all_texts()])):
-        drawn = _draw_beside(drawing, results.workloads, processes)
+        drawn = _draw_beside(drawing, illustrated_workloads(results), processes)
         return [path for paths in drawn for path in paths]
 
 
@@ -93,7 +94,7 @@ def _draw_workload(results: StudyResults, workload: str, folder: Path, style: St
 
 def _latencies(cell: Cell, index: int) -> dict[str, FloatArray]:
     """The pooled values behind a cell's latencies at one load level, in seconds."""
-    launches = [requests_of_point(read_parquet(path), index) for path in cell.request_files(index)]
+    launches = [requests_of_point(read_parquet(path, REQUEST_COLUMNS), index) for path in cell.request_files(index)]
     return {metric: pooled_latency(launches, metric) for metric in LATENCIES}
 
 

@@ -24,13 +24,13 @@ CROSSING = (
 SUSPECT = "†"
 
 
-def describe_load_levels(results: StudyResults, workload: str, say: Wording) -> list[Block]:
-    """Figure, table of knees and crossovers of a workload; nothing where no two of its levels can be set in order."""
+def describe_load_levels(results: StudyResults, workload: str, say: Wording, drawn: bool = True) -> list[Block]:
+    """Figure (if ``drawn``), knees and crossovers of a workload; nothing where no two levels can be set in order."""
     points = results.points_of(workload)
     if all(len(ladder) < 2 for ladder in load_ladders(points)):
         return []
-    figure = Figure(curves_figure(workload), say("curves.caption", workload=workload))
-    return [figure, *_knee_blocks(results, workload, say), *_crossover_blocks(results, workload, say)]
+    figures = [Figure(curves_figure(workload), say("curves.caption", workload=workload))] if drawn else []
+    return [*figures, *_knee_blocks(results, workload, say), *_crossover_blocks(results, workload, say)]
 
 
 def level_name(point: Mapping[str, Any], say: Wording) -> str:

@@ -6,6 +6,7 @@ from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, PER_DEVICE
 from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.study_results import LATENCIES, THROUGHPUT, StudyResults
 from pdkv.reporting.figure_names import ecdf_figure, metrics_figure
+from pdkv.reporting.illustrated_workloads import illustrated_workloads, say_what_is_not_drawn
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Figure, Paragraph, Section, Table, Value, left
 from pdkv.reporting.report_findings import (
     Number,
@@ -43,6 +44,7 @@ def describe_metrics(results: StudyResults, baseline: tuple[str, str], margin: f
     refused = refusals(results, "baseline", results.cells, say)
     if refused:
         blocks.append(Bullets(refused))
+    blocks += say_what_is_not_drawn(results, illustrated_workloads(results), say)
     blocks += _figures(results, metrics_figure, "caption.metrics", say)
     sections = [Section(say("metrics.title"), tuple(blocks))]
     for metric in (*LATENCIES, THROUGHPUT):
@@ -134,10 +136,10 @@ def _merged_events(level: LevelRows, say: Wording) -> str:
 
 
 def _figures(results: StudyResults, path: Callable[[str, int], str], caption: str, say: Wording) -> list[Block]:
-    """One figure for each load level that any cell was measured at."""
+    """One figure for each load level of a drawn workload that any cell was measured at."""
     return [
         Figure(path(workload, index), say(caption, workload=workload, level=load_level(point, say)))
-        for workload in results.workloads
+        for workload in illustrated_workloads(results)
         for index, point in enumerate(results.points_of(workload))
         if any(cell.point(index) for cell in results.cells_of(workload))
     ]

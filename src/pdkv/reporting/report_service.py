@@ -10,6 +10,7 @@ from pdkv.analysing.highest_load import HighestLoad, Step, highest_load
 from pdkv.analysing.load_level import load_ladders
 from pdkv.analysing.service_levels import GOODPUT, SHARE, ServiceLevels
 from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.reporting.illustrated_workloads import illustrated_workloads
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_load_levels import describe_load_levels, level_name
 from pdkv.reporting.report_phrases import cell_label, format_change, hardware, listed
@@ -39,8 +40,9 @@ def describe_service_levels(results: StudyResults, say: Wording) -> list[Section
             blocks.append(_highest_table(results, workload, cells, levels, say))
             others = tuple(_why_not_shown(cell, levels, results, say) for cell in every if cell not in cells)
             blocks += [Bullets(others)] if others else []
+    drawn = illustrated_workloads(results)
     for workload in results.workloads:
-        blocks += describe_load_levels(results, workload, say)
+        blocks += describe_load_levels(results, workload, say, drawn=workload in drawn)
     return [Section(say("service.title"), tuple(blocks))] if blocks else []
 
 

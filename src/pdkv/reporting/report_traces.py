@@ -5,6 +5,7 @@ from typing import Any
 
 from pdkv.analysing.study_results import ENGINE_ROLES, Cell, StudyResults
 from pdkv.reporting.figure_names import trace_figure
+from pdkv.reporting.illustrated_workloads import illustrated_workloads
 from pdkv.reporting.report_blocks import Block, Column, Figure, Paragraph, Section, Table, left, row, ruled_by
 from pdkv.reporting.report_phrases import cell_label, listed
 from pdkv.reporting.stored_texts import retell
@@ -20,7 +21,7 @@ def describe_traces(results: StudyResults, say: Wording) -> list[Section]:
     blocks: list[Block] = [Paragraph(_sources(traced, say)), _load_table(results, traced, say)]
     if missing := _missing(traced, say):
         blocks.append(Paragraph(missing))
-    for workload in results.workloads:
+    for workload in illustrated_workloads(results):
         for mode in results.modes:
             cells = [cell for cell, _ in traced if (cell.workload, cell.mode) == (workload, mode)]
             if cells:

@@ -7,6 +7,7 @@ from typing import Any
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.analysing.ttft_parts import PARTS, TOLERANCE
 from pdkv.reporting.figure_names import ttft_parts_figure
+from pdkv.reporting.illustrated_workloads import illustrated_workloads
 from pdkv.reporting.report_blocks import Block, Column, Figure, Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_phrases import format_change, is_suspect, short_level
 from pdkv.reporting.wording import Wording
@@ -29,8 +30,10 @@ def describe_ttft_parts(results: StudyResults, say: Wording) -> list[Section]:
     blocks: list[Block] = [Paragraph(say("ttft_parts.introduction")), _parts_table(results, entries, say)]
     if transfers := [entry for entry in entries if entry[1]["server"] and entry[1]["server"].get("kv_transfer")]:
         blocks.append(_transfer_table(results, transfers, say))
-    for workload in dict.fromkeys(cell.workload for cell, _, _ in entries):
-        blocks.append(Figure(ttft_parts_figure(workload), say("caption.ttft_parts", workload=workload)))
+    told = {cell.workload for cell, _, _ in entries}
+    for workload in illustrated_workloads(results):
+        if workload in told:
+            blocks.append(Figure(ttft_parts_figure(workload), say("caption.ttft_parts", workload=workload)))
     return [Section(say("ttft_parts.title"), tuple(blocks))]
 
 
