@@ -211,12 +211,21 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+_NESTED = (dict, list)
+
+
 def _stored(value: Any, path: Path) -> Any:
+    """``value`` with each object in it as one of this file. Most values are plain and need no call."""
     if isinstance(value, dict):
-        stored = Stored({key: _stored(item, path) for key, item in value.items()})
+        stored = Stored(value)
         stored.path = path
+        for key, item in value.items():
+            if isinstance(item, _NESTED):
+                stored[key] = _stored(item, path)
         return stored
-    return [_stored(item, path) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_stored(item, path) if isinstance(item, _NESTED) else item for item in value]
+    return value
 
 
 def finite(value: Any) -> Any:

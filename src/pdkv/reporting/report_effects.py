@@ -114,11 +114,12 @@ def _rows(
 ) -> list[tuple[str, tuple[Value, ...]]]:
     """(level, row) per load level and cell that has an effect of this kind."""
     rows = []
+    wanted = set(cells)
     for workload in results.workloads:
         groups = yardstick_groups(results.cells_of(workload))
         for index, point in enumerate(results.points_of(workload)):
             level = short_level(workload, point, results, say)
-            for cell in (each for each in cells if each.workload == workload):
+            for cell in (each for each in results.cells_of(workload) if each in wanted):
                 effects = {key: results.effect(factor, cell, index, *key) for key in HEADLINES}
                 known = [effect for effect in effects.values() if effect and effect.ratio is not None]
                 if known:

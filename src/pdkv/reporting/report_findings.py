@@ -67,13 +67,15 @@ def comparisons(
     results: StudyResults, factor: str, cells: Iterable[Cell], numbers: Sequence[Number], say: Wording
 ) -> list[Told]:
     """All comparisons of one factor in these numbers, load level by load level, that the study holds."""
-    wanted = list(cells)
+    wanted: dict[str, list[Cell]] = {}
+    for cell in cells:
+        wanted.setdefault(cell.workload, []).append(cell)
     found = []
     for workload in results.workloads:
         for index, point in enumerate(results.points_of(workload)):
             level = short_level(workload, point, results, say)
-            for cell in wanted:
-                for number in numbers if cell.workload == workload else ():
+            for cell in wanted.get(workload, ()):
+                for number in numbers:
                     effect = results.effect(factor, cell, index, *number)
                     if effect is not None:
                         found.append(Told(effect, cell, results.base_of(effect), index, number, level))

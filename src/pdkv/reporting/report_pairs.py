@@ -33,8 +33,10 @@ def tell_pairs(
     """
     told = [each for each in comparisons(results, factor, cells, numbers, say) if each.kind != "none"]
     sentences = []
-    for cell in dict.fromkeys(each.cell for each in told):
-        of_pair = [each for each in told if each.cell is cell]
+    pairs: dict[Cell, list[Told]] = {}
+    for each in told:
+        pairs.setdefault(each.cell, []).append(each)
+    for cell, of_pair in pairs.items():
         if of_pair[0].same:
             sentences.append(say("findings.same", cell=cell.name, base=of_pair[0].base.name))
             continue

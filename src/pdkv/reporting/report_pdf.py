@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -79,7 +78,7 @@ def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, An
     for number, figure in enumerate(drawn, 1):
         figure["number"] = number
     return {
-        **asdict(report),
+        **vars(report),
         "said": [breakable_chinese(text) for text in report.said],
         "untold": [breakable_chinese(text) for text in report.untold],
         "sections": sections,
@@ -94,7 +93,7 @@ def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, An
 
 
 def _block(block: Block) -> dict[str, Any]:
-    data = {"kind": type(block).__name__.lower(), **asdict(block)}
+    data = {"kind": type(block).__name__.lower(), **vars(block)}
     if isinstance(block, Paragraph):
         data["text"] = breakable_chinese(block.text)
     if isinstance(block, Bullets):
@@ -107,11 +106,11 @@ def _block(block: Block) -> dict[str, Any]:
         data["text"] = "\n".join(_wrap(line) for line in block.text.split("\n"))
     if isinstance(block, Table):
         data["notes"] = [breakable_chinese(note) for note in block.notes]
-        data["rows"] = [[{**asdict(value), "text": breakable(value.text)} for value in row] for row in block.rows]
+        data["rows"] = [[{**vars(value), "text": breakable(value.text)} for value in row] for row in block.rows]
         # "tok/s" stays on one line.
         data["columns"] = [
-            {**column, "title": column["title"].replace("/", f"/{NO_BREAK}"), "share": _share(block, number)}
-            for number, column in enumerate(data["columns"])
+            {**vars(column), "title": column.title.replace("/", f"/{NO_BREAK}"), "share": _share(block, number)}
+            for number, column in enumerate(block.columns)
         ]
         data["groups"] = _column_groups(block)
     return data

@@ -56,6 +56,8 @@ def level_of_label(workload: str, label: str, results: StudyResults, say: Wordin
 def levels_phrase(levels: Iterable[str], results: StudyResults, say: Wording) -> str:
     """``c = 2 and c = 64``; ``every load`` where these are all of the study."""
     names = list(dict.fromkeys(levels))
+    if len(names) < 2:
+        return listed(names, say)
     every = {short_level(each, point, results, say) for each in results.workloads for point in results.points_of(each)}
     return say("load.every") if len(every) > 1 and set(names) == every else listed(names, say)
 

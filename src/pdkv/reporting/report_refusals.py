@@ -1,6 +1,6 @@
 """Comparisons that were refused, with the reason once for each pair of cells."""
 
-from collections.abc import Container
+from collections.abc import Iterable
 
 from pdkv.analysing.comparability import differing_facts
 from pdkv.analysing.identical_cells import refusal_of_twins
@@ -12,12 +12,13 @@ from pdkv.reporting.wording import Wording
 UNLIKE = "not comparable: "  # as cell_pairs.refusal_of begins where cells differ in facts that it then lists
 
 
-def refusals(results: StudyResults, factor: str, cells: Container[Cell], say: Wording) -> tuple[str, ...]:
+def refusals(results: StudyResults, factor: str, cells: Iterable[Cell], say: Wording) -> tuple[str, ...]:
     """A sentence for each pair of this factor whose numbers may not be set against each other."""
+    wanted = set(cells)
     notes: dict[tuple[Cell, Cell], str] = {}
     for effect in results.effects:
         cell = results.cell_of(effect)
-        if effect.row["factor"] == factor and cell in cells and effect.row["stat"] == "mean" and effect.ratio is None:
+        if effect.row["factor"] == factor and cell in wanted and effect.row["stat"] == "mean" and effect.ratio is None:
             notes.setdefault((cell, results.base_of(effect)), effect.row["note"] or "")
     return tuple(
         _refusal(cell_label(cell, results), cell_label(base, results), note, say)
