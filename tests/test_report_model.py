@@ -239,11 +239,12 @@ class TestMetricTables:
 
 def cell(name: str, identity: str | None, ttft: float | None, busy: float = 0.0) -> Cell:
     mode, dtype = name.split("/")
+    metrics = {"ttft": {"mean": ttft, "n": 9}}
     content = {
         "workload": "w", "mode": mode, "dtype": dtype, "state": "valid",
         "label": name, "checks": [], "environment": {"foreign_cpu_share": busy}, "config": {},
         "trials": [{"repeat": 1, "state": "valid", "launch": {"identity": identity}, "checks": []}],
-        "points": [{"point": 0, "metrics": {"ttft": {"mean": ttft, "n": 9}}}],
+        "points": [{"point": 0, "metrics": metrics, "repeats": [1], "per_launch": [metrics]}],
     }  # fmt: skip
     return Cell(Path(), content)
 
@@ -382,7 +383,12 @@ class TestTruthOfWords:
         report = report_of(tmp_path / "a", replace(ALL_GOOD, launches=2))
         assert any(text.startswith("Fewer than three launches of each cell: no intervals") for text in report.untold)
         cells = write_sample(tmp_path / "b", replace(ALL_GOOD, launches=3))
-        change_cell(cells[1], lambda content: content["points"][0].update(launches=2, repeats=[1, 2]))
+
+        def leave_one_out(content: dict[str, Any]) -> None:
+            point = content["points"][0]
+            point.update(launches=2, repeats=[1, 2], per_launch=point["per_launch"][:2])
+
+        change_cell(cells[1], leave_one_out)
         mixed = read_report(cells, tmp_path / "b/comparisons.csv", SETTINGS)
         assert any(text.startswith("Fewer than three launches of default/fp8: no") for text in mixed.untold)
 

@@ -1,7 +1,9 @@
 """A lead that is no larger than what cells of one configuration differ by is told nowhere as one."""
 
 import csv
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +190,70 @@ def test_two_cells_get_one_verdict_whatever_they_are_compared_under(tmp_path: Pa
             names = ("concurrency", "metric", "stat", "mode", "dtype", "base_mode", "base_dtype")
             verdicts.setdefault(tuple(row[name] for name in names), set()).add(row["verdict"])
     assert all(len(found) == 1 for found in verdicts.values())
+
+
+class TestWhatTwinsDifferBy:
+    """Told by the repeats that both have, and by how much these scatter."""
+
+    def test_launches_that_differ_to_both_sides_do_not_cancel_out(self, tmp_path: Path) -> None:
+        def change(cells: CellsByName) -> None:
+            set_launches(cells["default", "fp16"], "ttft", [0.100, 0.130, 0.100, 0.130])
+            set_launches(cells["chunked", "fp16"], "ttft", [0.130, 0.100, 0.130, 0.100])
+            set_launches(cells["unchunked", "fp16"], "ttft", [0.095, 0.1236, 0.0951, 0.1234])
+
+        study = Study(tmp_path, replace(CELLS, launches=4), change)
+        twins, other = study.effect("chunked"), study.effect("unchunked")
+        assert float(twins["ratio"]) == pytest.approx(1)
+        half = math.sqrt(float(twins["ci_high"]) / float(twins["ci_low"])) - 1
+        assert float(other["yardstick"]) == pytest.approx(half) and half > 0.3
+        assert other["verdict"] == "cannot tell" and "no larger than the 61.9%" in other["note"]
+        assert set(study.places().values()) == {"cannot tell"}
+
+    def test_a_launch_that_only_one_twin_has_is_no_difference(self, tmp_path: Path) -> None:
+        def change(cells: CellsByName) -> None:
+            set_launches(cells["default", "fp16"], "ttft", [0.100, 0.140, 0.180])
+            keep_repeats(cells["chunked", "fp16"], [1])
+            set_launches(cells["chunked", "fp16"], "ttft", [0.101])
+            set_launches(cells["unchunked", "fp16"], "ttft", [0.080, 0.1121, 0.1439])
+
+        row = Study(tmp_path, CELLS, change).effect("unchunked")
+        assert float(row["yardstick"]) == pytest.approx(0.01)
+        assert row["verdict"] == "lower"
+
+    def test_nor_does_it_hide_one(self, tmp_path: Path) -> None:
+        """Pooled, both twins are at 150 ms; in the repeat that both have, one takes half as long again."""
+
+        def change(cells: CellsByName) -> None:
+            set_launches(cells["default", "fp16"], "ttft", [0.10, 0.15, 0.20])
+            keep_repeats(cells["chunked", "fp16"], [1])
+            set_launches(cells["chunked", "fp16"], "ttft", [0.15])
+            set_launches(cells["unchunked", "fp16"], "ttft", [0.09, 0.1351, 0.1802])
+
+        row = Study(tmp_path, CELLS, change).effect("unchunked")
+        assert float(row["yardstick"]) == pytest.approx(0.5)
+        assert row["verdict"] == "cannot tell"
+
+    def test_without_a_repeat_in_common_they_are_no_yardstick_and_the_report_says_so(self, tmp_path: Path) -> None:
+        def change(cells: CellsByName) -> None:
+            set_launches(cells["default", "fp16"], "ttft", SECONDS)
+            keep_repeats(cells["chunked", "fp16"], [3])
+            cells["chunked", "fp16"]["points"][0]["repeats"] = [4]
+            set_launches(cells["chunked", "fp16"], "ttft", [0.2])
+            set_launches(cells["unchunked", "fp16"], "ttft", times(0.9))
+
+        study = Study(tmp_path, CELLS, change)
+        assert (study.effect("unchunked")["verdict"], study.effect("unchunked")["yardstick"]) == ("lower", "")
+        (table,) = (
+            block for section in study.report.sections for block in section.blocks
+            if isinstance(block, Table) and block.caption.startswith("Largest relative difference")
+        )  # fmt: skip
+        assert {value.text for row in table.rows for value in row[2:]} == {"–"}
+        assert "‡ these cells have no repeat in common, so there is no yardstick." in table.notes
+
+
+def keep_repeats(cell: dict[str, Any], repeats: Sequence[int]) -> None:
+    cell["trials"] = [trial for trial in cell["trials"] if trial["repeat"] in repeats]
+    point = cell["points"][0]
+    kept = [index for index, repeat in enumerate(point["repeats"]) if repeat in repeats]
+    point["per_launch"] = [point["per_launch"][index] for index in kept]
+    point["repeats"], point["launches"] = list(repeats), len(kept)

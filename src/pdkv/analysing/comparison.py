@@ -86,13 +86,18 @@ def _measure_by(yardsticks: Yardsticks, comparisons: Iterable[Comparison], numbe
         row = comparison.row
         if row["ratio"] is not None:
             number = (row["concurrency"], row["metric"], row["stat"])
-            comparison.yardstick = yardsticks.of(number, partial(_value_of, numbers, *number[1:]))
+            wanted = launches_wanted(row["metric"], row["stat"])
+            comparison.yardstick = yardsticks.of(number, partial(_by_repeat_of, numbers, *number[1:]), wanted)
             row["yardstick"] = None if comparison.yardstick is None else tidy(comparison.yardstick)
         yield comparison
 
 
 def _value_of(numbers: NumbersOf, metric: str, stat: str, cell: Mapping[str, Any]) -> float | None:
     return numbers[id(cell)].value(metric, stat) if id(cell) in numbers else None
+
+
+def _by_repeat_of(numbers: NumbersOf, metric: str, stat: str, cell: Mapping[str, Any]) -> ByRepeat:
+    return numbers[id(cell)].by_repeat(metric, stat) if id(cell) in numbers else {}
 
 
 def _compare_at(

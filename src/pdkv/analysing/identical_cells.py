@@ -1,10 +1,13 @@
 """Cells whose servers resolved to the same thing: what differs between them is noise, and a yardstick for the rest."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from pdkv.analysing.cell_pairs import Pair, Side, refusal_of
+from pdkv.analysing.compared_numbers import ByRepeat, PointNumbers, launches_wanted
 from pdkv.analysing.study_results import Cell
+from pdkv.analysing.verdicts import estimate_ratio, geometric_mean
 
 
 def identical_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -50,18 +53,40 @@ def refusal_of_twins(one: Cell, other: Cell) -> str | None:
 
 
 def noise(groups: Sequence[Sequence[Cell]], index: int, metric: str, stat: str) -> float | None:
-    """The largest relative difference between identical cells at one load level; None where there are none."""
-    return largest_difference(groups, lambda cell: cell.value(index, metric, stat))
+    """What identical cells differ by at one load level, as :func:`largest_difference` has it."""
+
+    def by_repeat(cell: Cell) -> ByRepeat:
+        point = cell.point(index)
+        return PointNumbers(cell.content, point).by_repeat(metric, stat) if point else {}
+
+    return largest_difference(groups, by_repeat, launches_wanted(metric, stat))
 
 
-def largest_difference(groups: Sequence[Sequence[Cell]], value_of: Callable[[Cell], float | None]) -> float | None:
-    """The largest relative difference within a group, in a number of which a cell may have none; None without any."""
-    differences = []
-    for group in groups:
-        values = [value for cell in group if (value := value_of(cell) or 0.0) > 0]
-        if len(values) > 1:
-            differences.append(max(values) / min(values) - 1)
-    return max(differences, default=None)
+def largest_difference(
+    groups: Sequence[Sequence[Cell]], by_repeat_of: Callable[[Cell], ByRepeat], wanted: int
+) -> float | None:
+    """The most that any two cells of a group differ by in a number (0.1: 10%), told by the repeats that both have.
+
+    ``wanted`` is how many of them an interval needs. None where no two cells have a repeat in common: what lies between
+    launches of different repeats may be the hour as well.
+    """
+    pairs = [pair for group in groups for pair in combinations([by_repeat_of(cell) for cell in group], 2)]
+    differences = (_difference(*pair, wanted) for pair in pairs)
+    return max((difference for difference in differences if difference is not None), default=None)
+
+
+def _difference(one: ByRepeat, other: ByRepeat, wanted: int) -> float | None:
+    """How far the ratio of two cells is from 1, and at least half its interval: launches that differ to both sides
+    cancel out in the ratio, and show all the same by how much identical cells can differ."""
+    common = sorted(set(one) & set(other))
+    ratios = [one[repeat] / other[repeat] for repeat in common if one[repeat] > 0 and other[repeat] > 0]
+    if not ratios:
+        return None
+    logs = [abs(math.log(geometric_mean(ratios)))]
+    if len(ratios) >= wanted:
+        estimate = estimate_ratio(ratios)
+        logs.append(math.log(estimate.high / estimate.low) / 2)
+    return math.expm1(max(logs))
 
 
 def best_cells(

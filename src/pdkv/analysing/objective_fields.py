@@ -8,6 +8,7 @@ from typing import Any
 
 from pdkv.analysing.cell_pairs import Pair, Side, reason_of, refusal_of, same_configuration
 from pdkv.analysing.comparability import differing_facts
+from pdkv.analysing.compared_numbers import ByRepeat, launches_wanted
 from pdkv.analysing.contests import Entrant, hold_contest
 from pdkv.analysing.hardware_units import KV_PER_DEVICE, hardware_units
 from pdkv.analysing.load_level import load_label
@@ -44,16 +45,17 @@ def fields_of(
     for index, load in levels:
         found = ObjectiveField(goal, index, load, prices)
         entrants = [entrant for cell in cells if (entrant := _entrant(found, cell)) is not None]
-        values = {id(entrant.cell): entrant.value for entrant in entrants}
-        found.yardstick = yardsticks.of((goal, load), partial(_value_of, values))
+        by_repeat = {id(entrant.cell): entrant.by_repeat for entrant in entrants}
+        wanted = launches_wanted(goal.metric, goal.stat)
+        found.yardstick = yardsticks.of((goal, load), partial(_by_repeat_of, by_repeat), wanted)
         if entrants or any(value is not None for _, _, value in found.out):
             for group in _on_equal_hardware(goal, entrants):
                 _line_up(found, group)
             yield found
 
 
-def _value_of(values: Mapping[int, float], cell: CellContent) -> float | None:
-    return values.get(id(cell))
+def _by_repeat_of(known: Mapping[int, ByRepeat], cell: CellContent) -> ByRepeat:
+    return known.get(id(cell), {})
 
 
 def _entrant(found: ObjectiveField, cell: CellContent) -> Entrant | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pdkv.analysing.compared_numbers import ByRepeat
 from pdkv.analysing.identical_cells import largest_difference, yardstick_groups
 from pdkv.analysing.study_results import Cell
 
@@ -19,11 +20,12 @@ class Yardsticks:
         self._known: dict[Hashable, float | None] = {}
         self._groups = yardstick_groups(list(wrapped))
 
-    def of(self, number: Hashable, value_of: Callable[[CellContent], float | None]) -> float | None:
-        """The largest relative difference between identical cells; None where no two of them have the number.
+    def of(self, number: Hashable, by_repeat_of: Callable[[CellContent], ByRepeat], wanted: int) -> float | None:
+        """What identical cells differ by at most; None where no two of them have the number in a repeat of both.
 
-        Each ``number`` is looked at once, however many comparisons there are of it.
+        ``wanted`` launches carry an interval. Each ``number`` is looked at once, however many comparisons there are.
         """
         if number not in self._known:
-            self._known[number] = largest_difference(self._groups, lambda cell: value_of(self._contents[cell]))
+            by_repeat = {cell: by_repeat_of(content) for cell, content in self._contents.items()}
+            self._known[number] = largest_difference(self._groups, by_repeat.__getitem__, wanted)
         return self._known[number]

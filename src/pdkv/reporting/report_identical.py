@@ -11,7 +11,7 @@ from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import format_percent
 
-SUSPECT = "†"
+SUSPECT, NONE_SHARED = "†", "‡"
 
 
 def describe_identical_cells(results: StudyResults, say: Wording) -> list[Section]:
@@ -47,17 +47,23 @@ def describe_identical_cells(results: StudyResults, say: Wording) -> list[Sectio
             left(say("identical.cells")),
             *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
         )
-        doubtful = any(value.mark for each in rows for value in each)
-        notes = (f"{SUSPECT} {say('note.suspect_yardstick')}",) if doubtful else ()
-        blocks.append(Table(say("identical.caption"), columns, tuple(rows), notes))
+        marks = "".join(value.mark for each in rows for value in each)
+        notes = [say("identical.how")]
+        if SUSPECT in marks:
+            notes.append(f"{SUSPECT} {say('note.suspect_yardstick')}")
+        if NONE_SHARED in marks:
+            notes.append(f"{NONE_SHARED} {say('identical.none_shared')}")
+        blocks.append(Table(say("identical.caption"), columns, tuple(rows), tuple(notes)))
     return [Section(say("identical.title"), tuple(blocks), level=2)]
 
 
 def _row(level: str, group: Sequence[Cell], index: int, say: Wording) -> list[tuple[Value, ...]]:
-    """The differences of one group at one load level; none where nothing was measured."""
-    values = [noise([group], index, *number) for number in HEADLINES]
-    if all(value is None for value in values):
+    """The differences of one group at one load level; none where fewer than two of its cells were measured."""
+    if sum(bool((cell.point(index) or {}).get("repeats")) for cell in group) < 2:
         return []
+    values = [noise([group], index, *number) for number in HEADLINES]
     mark = SUSPECT if any(is_suspect(cell, index) for cell in group) else ""
+    if all(value is None for value in values):
+        mark += NONE_SHARED
     shown = (format_percent(None if value is None else 1 + value, sign=False) for value in values)
     return [row(level, Value(say("list.comma").join(cell.name for cell in group), mark=mark), *shown)]
