@@ -1,6 +1,7 @@
 """Which cells may be the best: each place, ties, cycles, unequal hardware, refusals, and that luck makes no winner."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,6 +15,7 @@ from pdkv.analysing.contests import SAME, Entrant, decide_contests, hold_contest
 from pdkv.analysing.objective_places import Outcome, read_outcomes
 from pdkv.analysing.objective_races import (
     CYCLE,
+    OTHER_WAY,
     OUTSIDE,
     Race,
     Standing,
@@ -21,7 +23,7 @@ from pdkv.analysing.objective_races import (
     winner_of,
 )
 from pdkv.analysing.objectives import COLUMNS, objective_rows, rank_objectives
-from pdkv.artifacts import read_json
+from pdkv.artifacts import read_json, write_json
 
 NONE = frozenset[tuple[str, str]]()
 GPUS = Sample(
@@ -186,6 +188,25 @@ def cells_of(tmp_path: Path, sample: Sample) -> list[dict[str, Any]]:
     return [read_json(path, "cell/1") for path in write_sample(tmp_path, sample)]
 
 
+def set_launches(cell: dict[str, Any], metric: str, stat: str, values: Sequence[float]) -> None:
+    """The cell had as many launches at its first load level, with these values there."""
+    point, trial = cell["points"][0], cell["trials"][0]
+    point["per_launch"] = [deepcopy(point["per_launch"][0]) for _ in values]
+    point["repeats"], point["launches"] = list(range(1, len(values) + 1)), len(values)
+    cell["trials"] = [{**deepcopy(trial), "repeat": repeat} for repeat in point["repeats"]]
+    for launch, value in zip(point["per_launch"], values, strict=True):
+        launch[metric][stat] = value
+    point["metrics"][metric][stat] = sum(values) / len(values)
+
+
+def outcomes_from(cells: Sequence[dict[str, Any]], folder: Path) -> list[Outcome]:
+    paths = [folder / f"{number}.json" for number in range(len(cells))]
+    for path, cell in zip(paths, cells, strict=True):
+        write_json(path, "cell/1", {key: value for key, value in cell.items() if key != "schema"})
+    rank_objectives(paths, folder / "objectives.csv")
+    return read_outcomes(folder / "objectives.csv")
+
+
 def of(rows: Sequence[dict[str, Any]], **wanted: str) -> list[dict[str, Any]]:
     found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     assert found, wanted
@@ -225,20 +246,45 @@ class TestCells:
             ("not compared", None, "without GPUs the KV cache is as large as was set")
         }
 
-    def test_where_launches_are_missing_values_are_over_the_repeats_in_common(self, tmp_path: Path) -> None:
-        """A repeat that only one cell ran would make it look better than the one that beat it."""
+    def test_where_launches_are_missing_values_are_over_all_and_the_ratio_decides(self, tmp_path: Path) -> None:
+        """Repeats that only one cell ran make it look better than the one that beat it: the row says so."""
         cells = cells_of(tmp_path, Sample(modes=("default",), launches=6, failed=NONE, suspect=NONE))
         for cell, values in zip(cells, [(0.2, 0.202, 0.201, 0.02, 0.02, 0.02), (0.15, 0.1515, 0.1508)], strict=True):
-            point = cell["points"][0]
-            count = len(values)
-            point["per_launch"], point["repeats"] = point["per_launch"][:count], point["repeats"][:count]
-            for metrics, value in zip(point["per_launch"], values, strict=True):
-                metrics["ttft"]["mean"] = value
+            set_launches(cell, "ttft", "mean", values)
         slow, fast = of(objective_rows(cells), objective="first token")
         assert (slow["place"], fast["place"]) == ("worse", "best")
-        assert fast["value"] / slow["value"] == pytest.approx(fast["ratio"])
-        assert fast["value"] == pytest.approx(150.8, abs=0.1)
-        assert fast["note"] == "value from 3 repeats in common"
+        assert fast["ratio"] == pytest.approx(0.75, abs=0.001)
+        assert (slow["value"], fast["value"]) == (pytest.approx(110.5), pytest.approx(150.77, abs=0.01))
+        assert fast["note"] == slow["note"] == OTHER_WAY
+
+    def test_one_launch_of_a_third_cell_changes_no_value_and_no_leader(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, replace(GPUS, modes=("default", "unchunked"), dtypes=("fp16",), launches=3))
+        third = deepcopy(cells[1])
+        third["mode"] = "third"
+        launches = {"default": [100.0, 130.0, 131.0], "unchunked": [101.0, 110.0, 111.0], "third": [50.0]}
+        cells = [*cells, third]
+        for cell in cells:
+            set_launches(cell, "output_throughput", "value", launches[cell["mode"]])
+        first, second, _ = of(objective_rows(cells), objective="throughput")
+        assert (first["value"], second["value"]) == (pytest.approx(361 / 3), pytest.approx(322 / 3))
+        assert first["ratio"] > 1 and second["against_mode"] == "default"
+        outcome = next(each for each in outcomes_from(cells, tmp_path) if each.objective == "throughput")
+        assert [cell.name for cell in outcome.leaders] == ["default/fp16"]
+        assert [cell.name for cell in outcome.best_first][:2] == ["default/fp16", "unchunked/fp16"]
+        assert outcome.lead and outcome.lead.ratio and outcome.lead.ratio > 1
+
+    def test_the_leader_is_who_is_ahead_in_each_repeat_whatever_the_values_say(self, tmp_path: Path) -> None:
+        cells = cells_of(tmp_path, replace(GPUS, modes=("default",), launches=4))
+        set_launches(cells[0], "ttft", "mean", [0.10, 0.12, 0.11, 0.5])  # the fourth in a bad hour, alone
+        set_launches(cells[1], "ttft", "mean", [0.11, 0.125, 0.125])
+        ahead, behind = of(objective_rows(cells), objective="first token")
+        assert (ahead["place"], behind["place"]) == ("cannot tell", "cannot tell")
+        assert ahead["value"] > behind["value"] and ahead["ratio"] < 1 < behind["ratio"]
+        assert OTHER_WAY in ahead["note"] and OTHER_WAY in behind["note"]
+        outcome = next(each for each in outcomes_from(cells, tmp_path) if each.objective == "first token")
+        assert outcome.leaders[0].name == outcome.best_first[0].name == "default/fp16"
+        assert outcome.lead and outcome.lead.ratio and outcome.lead.ratio < 1
+        assert outcome.leaders[0].values_point_the_other_way
 
     def test_energy_is_that_of_all_gpus_over_all_output_tokens(self, on_gpus: list[dict[str, Any]]) -> None:
         rows = {row["mode"]: row for row in of(objective_rows(on_gpus), objective="energy", dtype="fp16")}

@@ -43,11 +43,22 @@ def test_twins_are_not_called_equal_within_a_margin() -> None:
     assert "within" not in said[0]
 
 
-def test_values_over_the_repeats_in_common_are_said_to_be() -> None:
-    few = {"note": "value from 3 repeats in common"}
-    _, table = conclude(placed("a", "best", **SHOWN, **few), placed("b", "worse", value="125", **few))
-    assert any("that all cells of the race have (3)" in note for note in table.notes)
-    assert not any("that all cells" in note for note in conclude(*RACED)[1].notes)
+def test_values_that_point_the_other_way_than_the_difference_are_said_to_do_so() -> None:
+    way = {"note": "over all launches of each the values point the other way"}
+    _, table = conclude(placed("a", "best", **{**SHOWN, **way}, value="130"), placed("b", "worse", value="125", **way))
+    assert table.rows[0][6].mark == "‡"
+    assert any(note.startswith("‡ each value is over all launches of its cell") for note in table.notes)
+    assert not any(note.startswith("‡") for note in conclude(*RACED)[1].notes)
+
+
+def test_who_leads_is_told_by_the_ratio_and_not_by_the_value() -> None:
+    ahead = {"against_mode": "b", "against_dtype": "fp16", "ratio": "0.9", "more_repeats": "4"}
+    behind = {"against_mode": "a", "against_dtype": "fp16", "ratio": "1.11", "more_repeats": "4"}
+    _, table = conclude(
+        placed("b", "cannot tell", value="90", **behind), placed("a", "cannot tell", value="95", **ahead)
+    )
+    assert table.rows[0][3].text == "cannot tell between a/fp16, b/fp16"
+    assert [value.text for value in table.rows[0][4:7]] == ["95.0 ms", "b/fp16", "−10.0%"]
 
 
 def test_a_lead_below_what_is_usually_shown_gets_digits_in_words_and_table() -> None:

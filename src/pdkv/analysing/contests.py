@@ -24,16 +24,12 @@ SAME = "same resolved configuration"
 
 @dataclass(frozen=True, eq=False)
 class Entrant:
-    """A cell with its number: over all launches, and of each launch; ``weakness`` says why it can have no interval.
-
-    ``common``: the value is over so many launches only, those of the repeats that all cells of the race have.
-    """
+    """A cell with its number: over all launches, and of each launch; ``weakness`` says why it can have no interval."""
 
     cell: CellContent
     value: float
     by_repeat: ByRepeat
     weakness: str | None = None
-    common: int | None = None
 
 
 @dataclass(eq=False)

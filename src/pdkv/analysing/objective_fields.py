@@ -1,7 +1,7 @@
 """Who races whom for an objective, one number at one load level at a time, and who is in no race and why."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -16,7 +16,6 @@ from pdkv.analysing.objective_numbers import OF_SERVICE, CellContent, Goal, numb
 from pdkv.analysing.objective_races import Race
 from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.token_cost import BOUGHT, Prices
-from pdkv.analysing.verdicts import geometric_mean
 from pdkv.analysing.yardsticks import Yardsticks
 
 NONE_SERVED = "no request met the service levels"
@@ -132,32 +131,12 @@ def _no_gpus(entrant: Entrant) -> bool:
 
 def _race(found: ObjectiveField, members: Sequence[Entrant]) -> Race:
     goal = found.goal
-    members = _over_common_repeats(members)
     contests = []
     for pair in combinations(members, 2):
         contest = hold_contest(*pair, goal.stat, same=same_configuration(_pair(*pair)), metric=goal.metric)
         contest.yardstick = found.yardstick
         contests.append(contest)
     return Race(members, goal.higher, contests)
-
-
-def _over_common_repeats(members: Sequence[Entrant]) -> Sequence[Entrant]:
-    """Where launches are missing, values over the repeats that all have: else a repeat that only one cell ran, on a
-    busier host perhaps, would order them against what the contests say, which are held repeat by repeat.
-
-    The geometric mean, as of the contests. As they were where no repeat is of all, or a value is 0.
-    """
-    repeats = [set(each.by_repeat) for each in members]
-    common = sorted(set.intersection(*repeats))
-    if all(each == repeats[0] for each in repeats) or not common:
-        return members
-    values = [[each.by_repeat[repeat] for repeat in common] for each in members]
-    if any(value <= 0 for each in values for value in each):
-        return members
-    return [
-        replace(each, value=geometric_mean(found), common=len(common))
-        for each, found in zip(members, values, strict=True)
-    ]
 
 
 def _why_alone(found: ObjectiveField, entrant: Entrant, group: Sequence[Entrant]) -> str:

@@ -1,13 +1,14 @@
 """objectives.csv as reports read it: where each cell stands, race by race."""
 
 import math
-import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from pdkv.analysing.objective_numbers import goal_of
+from pdkv.analysing.objective_races import OTHER_WAY
 from pdkv.artifacts import read_csv
 
 LEFT = ("best", "equally good", "cannot tell")
@@ -45,13 +46,18 @@ class PlacedCell:
         return float(self.row["value"]) if self.row["value"] else None
 
     @property
-    def common_repeats(self) -> int:
-        """Over how many repeats its value is where launches are missing, those that all cells of the race have; or 0.
+    def values_point_the_other_way(self) -> bool:
+        """Whether its value and that of ``against`` are in another order than ``ratio``, which is by repeats."""
+        return OTHER_WAY in self._notes
 
-        Told only where nothing else is to be said of it.
-        """
-        found = re.fullmatch(r"value from (\d+) repeats? in common", self.row["note"])
-        return int(found[1]) if found else 0
+    @property
+    def why_open(self) -> str:
+        """What its note says beside that; empty where nothing."""
+        return "; ".join(note for note in self._notes if note != OTHER_WAY)
+
+    @property
+    def _notes(self) -> list[str]:
+        return (self.row["note"] or "").split("; ")
 
     @property
     def ratio(self) -> float | None:
@@ -107,14 +113,32 @@ class Outcome:
 
     @cached_property
     def leaders(self) -> list[PlacedCell]:
-        """Those with the best value among the cells that may be the best; several where they are exactly alike."""
-        return self._with_best_value(self.left or list(self.cells))
+        """Who is ahead among the cells that may be the best: the one that the others are set against, of two the one
+        with the better ratio. Where no ratio says it those with the best value, several where they are exactly alike.
+        """
+        by_value = self._with_best_value(self.left or list(self.cells))
+        names = Counter(cell.against for cell in self.left)
+        if len(self.left) == 2:
+            ahead = [cell for cell in self.left if names[cell.name] and self._is_ahead(cell)]
+        else:
+            ahead = [cell for cell in self.left if names[cell.name] > 1]
+        return ahead if len(ahead) == 1 else by_value
+
+    def _is_ahead(self, cell: PlacedCell) -> bool:
+        better = goal_of(self.metric, self.stat).higher
+        return cell.ratio is not None and not math.isclose(cell.ratio, 1) and (cell.ratio > 1) == better
 
     @property
     def best_first(self) -> list[PlacedCell]:
-        """Those that may be the best, by their values."""
+        """Those that may be the best: the leader, then the others by their distance from it."""
         sign = -1 if goal_of(self.metric, self.stat).higher else 1
-        return sorted(self.left, key=lambda cell: sign * (cell.value or 0.0))
+        leader = self.leaders[0]
+
+        def distance(cell: PlacedCell) -> tuple[bool, float]:
+            of_values = (cell.value or 0.0) / leader.value if leader.value else 0.0
+            return cell is not leader, sign * (cell.ratio if cell.against == leader.name and cell.ratio else of_values)
+
+        return sorted(self.left, key=distance)
 
     @property
     def lead(self) -> Lead | None:

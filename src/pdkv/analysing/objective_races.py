@@ -5,6 +5,7 @@ looks best. So all pairs are tested, and a cell is only ever put aside, namely w
 What is not put aside may be the best.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,6 +16,9 @@ from pdkv.analysing.verdicts import MIN_LAUNCHES
 Place = Literal["best", "equally good", "cannot tell", "worse", "not decided", "not compared", "out"]
 CYCLE = "shown worse by one that is itself shown worse, in a circle: their launches are of different repeats"
 OUTSIDE = "not shown better than those that are shown worse in a circle only"
+OTHER_WAY = "over all launches of each the values point the other way"
+_TOLERANCE = 1e-9
+_SHOWN = 5e-4  # what a table shows as 0.0% points no way
 
 
 @dataclass(eq=False)
@@ -47,7 +51,7 @@ def standings(race: Race) -> list[Standing]:
     beaten = {entrant for entrant in race.entrants if _is_worse(race, entrant)}
     worse = _reached(race, [entrant for entrant in race.entrants if entrant not in beaten]) & beaten
     left = [entrant for entrant in race.entrants if entrant not in worse]
-    leader = (max if race.higher else min)(left, key=lambda entrant: entrant.value)
+    leader = _leader(race, left)
     between = [each for each in race.contests if each.first in left and each.second in left]
     place: Place = "cannot tell"
     if all(contest.verdict == "equivalent" for contest in between):
@@ -60,6 +64,23 @@ def standings(race: Race) -> list[Standing]:
         else Standing(entrant, "cannot tell", note=CYCLE if entrant in beaten else OUTSIDE)
         for entrant in race.entrants
     ]
+
+
+def _leader(race: Race, left: Sequence[Entrant]) -> Entrant:
+    """Whom no other one is ahead of, repeat by repeat; by the values only where that is so of several or of none.
+
+    Values are over all launches of each cell, so that one which ran once more, in a bad hour, would look behind.
+    """
+    followers = {_follower(race, each) for each in race.contests if each.first in left and each.second in left}
+    ahead = [entrant for entrant in left if entrant not in followers]
+    return (max if race.higher else min)(ahead or left, key=lambda entrant: entrant.value)
+
+
+def _follower(race: Race, contest: Contest) -> Entrant | None:
+    """Who is behind by the ratio of the two, sure or not; None where neither is."""
+    if contest.ratio is None or math.isclose(contest.ratio, 1, rel_tol=_TOLERANCE):
+        return None
+    return contest.second if (contest.ratio > 1) == race.higher else contest.first
 
 
 def _reached(race: Race, unbeaten: Sequence[Entrant]) -> set[Entrant]:
@@ -114,6 +135,7 @@ def _left(race: Race, entrant: Entrant, place: Place, leader: Entrant, left: Seq
     rivals = [each for each in own if _other(each, entrant) in left]
     if entrant is leader:
         rivals = [each for each in rivals if each.verdict != "equivalent"] or rivals
+        rivals = [each for each in rivals if _follower(race, each) is not entrant] or rivals
         return _told(entrant, place, min(rivals, key=_distance, default=None))
     return _told(entrant, place, next(each for each in rivals if each.has(leader)))
 
@@ -126,9 +148,16 @@ def _told(entrant: Entrant, place: Place, contest: Contest | None) -> Standing:
     if low_high and turned:
         low_high = 1 / low_high[1], 1 / low_high[0]
     ratio = contest.ratio if contest.ratio is None or not turned else 1 / contest.ratio
-    return Standing(
-        entrant, place, _other(contest, entrant), ratio, low_high, contest.repeats, contest.more, contest.why
-    )
+    notes = [contest.why, OTHER_WAY if _values_point_the_other_way(contest) else ""]
+    note = "; ".join(note for note in notes if note)
+    return Standing(entrant, place, _other(contest, entrant), ratio, low_high, contest.repeats, contest.more, note)
+
+
+def _values_point_the_other_way(contest: Contest) -> bool:
+    first, second, ratio = contest.first.value, contest.second.value, contest.ratio
+    if ratio is None or math.isclose(first, second, rel_tol=_SHOWN) or math.isclose(ratio, 1, rel_tol=_SHOWN):
+        return False
+    return (ratio > 1) != (first > second)
 
 
 def _not_decided(race: Race, entrant: Entrant) -> Standing:
@@ -142,14 +171,13 @@ def _other(contest: Contest, entrant: Entrant) -> Entrant:
 
 
 def _distance(contest: Contest) -> float:
-    return max(contest.ratio, 1 / contest.ratio) if contest.ratio else 1.0
+    return max(contest.ratio, 1 / contest.ratio) if contest.ratio else math.inf
 
 
 def as_row(standing: Standing) -> dict[str, Any]:
     """The columns of objectives.csv that come from the race."""
     low, high = standing.interval or (None, None)
     against = standing.against.cell if standing.against else {}
-    common = standing.entrant.common
     return {
         "place": standing.place,
         "against_mode": against.get("mode"),
@@ -159,6 +187,5 @@ def as_row(standing: Standing) -> dict[str, Any]:
         "ci_high": high,
         "launches": standing.repeats,
         "more_repeats": standing.more or None,
-        "note": standing.note
-        or (f"value from {common} repeat{'' if common == 1 else 's'} in common" if common else ""),
+        "note": standing.note,
     }

@@ -16,13 +16,13 @@ from pdkv.reporting.report_outcomes import (
     split_from,
     value_with_unit,
 )
-from pdkv.reporting.report_phrases import digits_of_changes, format_change, listed
+from pdkv.reporting.report_phrases import digits_of_changes, format_change
 from pdkv.reporting.report_refusals import why_unlike
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
 
-NOT_LAUNCHES, SAME, SPLIT = "*", "≈", "§"
+NOT_LAUNCHES, SAME, SPLIT, OTHER_WAY = "*", "≈", "§", "‡"
 RECOMMENDED = ("best", "equally good")
 
 
@@ -90,6 +90,7 @@ def _lead(results: StudyResults, outcome: Outcome, say: Wording) -> tuple[Value,
         under = say("effects.interval", **interval_ends(*lead.interval, digits))
     change = DASH if lead.ratio is None else format_change(lead.ratio, digits)
     mark = SAME if _same_configuration(results, outcome, lead) else ""
+    mark += OTHER_WAY if outcome.leaders[0].values_point_the_other_way else ""
     rival = Value(marked_cells([lead.rival], say), value_with_unit(lead.rival, say))
     return value, rival, Value(change, under, mark=mark)
 
@@ -113,21 +114,20 @@ def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: 
         notes.append(say("recommend.note", margin=margin))
     if NOT_LAUNCHES in marks:
         reasons = [
-            retell(cell.row["note"], say)
+            retell(cell.why_open, say)
             for outcome in races
             if _more(outcome).mark
             for cell in outcome.left or outcome.cells
-            if cell.row["note"] and not cell.common_repeats
+            if cell.why_open
         ]
         why = say("list.semicolon").join(dict.fromkeys(reasons))
         notes.append(f"{NOT_LAUNCHES} {say('recommend.not_launches', why=why)}")
     if SPLIT in marks:
         notes.append(f"{SPLIT} {say('recommend.split')}")
-    if SAME in marks:
+    if any(SAME in mark for mark in marks):
         notes.append(f"{SAME} {say('recommend.same')}")
-    common = {cell.common_repeats for outcome in races for cell in outcome.cells} - {0}
-    if common:
-        notes.append(say("recommend.in_common", count=listed([str(count) for count in sorted(common)], say)))
+    if any(OTHER_WAY in mark for mark in marks):
+        notes.append(f"{OTHER_WAY} {say('recommend.other_way')}")
     if any(cell.suspect for outcome in races for cell in outcome.cells):
         notes.append(f"{SUSPECT} {say('note.suspect')}")
     return tuple(notes)
