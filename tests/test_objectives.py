@@ -23,6 +23,7 @@ from pdkv.analysing.objective_races import (
     winner_of,
 )
 from pdkv.analysing.objectives import COLUMNS, objective_rows, rank_objectives
+from pdkv.analysing.token_cost import Prices
 from pdkv.artifacts import read_json, write_json
 
 NONE = frozenset[tuple[str, str]]()
@@ -124,6 +125,13 @@ class TestPlaces:
         found = race(entrant("a", (0.0, 0.0, 0.0)), entrant("b", (1.0, 1.0, 1.0)))
         assert {(each.place, each.note) for each in found.values()} == {("not decided", "a value is 0")}
 
+    def test_nor_is_a_launch_with_zero_left_out_of_one(self) -> None:
+        found = race(
+            entrant("a", (2.0, 2.1, 0.0, 2.05)), entrant("b", (1.9, 1.9, 1.9)), entrant("c", CLEAR), higher=True
+        )
+        assert places(found) == {"a": "cannot tell", "b": "cannot tell", "c": "worse"}
+        assert found["a"].ratio == pytest.approx(1.5375 / 1.9) and found["a"].interval is None
+
 
 class TestSameConfiguration:
     def test_what_ran_the_same_thing_is_equally_good_without_a_test(self) -> None:
@@ -199,11 +207,19 @@ def set_launches(cell: dict[str, Any], metric: str, stat: str, values: Sequence[
     point["metrics"][metric][stat] = sum(values) / len(values)
 
 
-def outcomes_from(cells: Sequence[dict[str, Any]], folder: Path) -> list[Outcome]:
+def third_of(cell: dict[str, Any]) -> dict[str, Any]:
+    """A cell of a mode of its own, that ran another configuration."""
+    third = {**deepcopy(cell), "mode": "third"}
+    for trial in third["trials"]:
+        trial["launch"]["identity"] = "third"
+    return third
+
+
+def outcomes_from(cells: Sequence[dict[str, Any]], folder: Path, prices: Prices | None = None) -> list[Outcome]:
     paths = [folder / f"{number}.json" for number in range(len(cells))]
     for path, cell in zip(paths, cells, strict=True):
         write_json(path, "cell/1", {key: value for key, value in cell.items() if key != "schema"})
-    rank_objectives(paths, folder / "objectives.csv")
+    rank_objectives(paths, folder / "objectives.csv", prices=prices)
     return read_outcomes(folder / "objectives.csv")
 
 
@@ -259,8 +275,7 @@ class TestCells:
 
     def test_one_launch_of_a_third_cell_changes_no_value_and_no_leader(self, tmp_path: Path) -> None:
         cells = cells_of(tmp_path, replace(GPUS, modes=("default", "unchunked"), dtypes=("fp16",), launches=3))
-        third = deepcopy(cells[1])
-        third["mode"] = "third"
+        third = third_of(cells[1])
         launches = {"default": [100.0, 130.0, 131.0], "unchunked": [101.0, 110.0, 111.0], "third": [50.0]}
         cells = [*cells, third]
         for cell in cells:
@@ -329,6 +344,34 @@ class TestCells:
             for metrics in (m for point in cell["points"] for m in [point["metrics"], *point["per_launch"]]):
                 metrics["goodput"]["value"] = 0.0
         assert {row["place"] for row in of(objective_rows(cells), objective="goodput")} == {"out"}
+
+    @pytest.mark.parametrize("objective", ["goodput", "service cost"])
+    def test_a_launch_that_served_nobody_counts_in_value_and_order_and_allows_no_test(
+        self, tmp_path: Path, objective: str
+    ) -> None:
+        """Without that launch the second cell would lead by 14%; with it, it is behind by 8%."""
+        sample = replace(GPUS, modes=("default", "unchunked"), dtypes=("fp16",), ttft_limit_ms=250.0)
+        cells = cells_of(tmp_path, sample)
+        launches = {"default": [4.0, 4.1, 4.05, 4.02, 4.03], "unchunked": [4.6, 4.7, 0.0, 4.62, 4.63]}
+        third = third_of(cells[1])
+        launches["third"] = [3.0, 3.1, 3.05, 3.02, 3.03]
+        cells = [*cells, third]
+        for cell in cells:
+            set_launches(cell, "goodput", "value", launches[cell["mode"]])
+        prices = Prices(2.5, None, "USD")
+        full, broken, worse = of(objective_rows(cells, prices=prices), objective=objective)
+        means = [sum(launches[mode]) / 5 for mode in ("default", "unchunked")]
+        wanted = means if objective == "goodput" else [2.5e6 / 3600 / mean for mean in means]
+        assert [full["value"], broken["value"]] == pytest.approx(wanted)
+        assert (full["place"], broken["place"], worse["place"]) == ("cannot tell", "cannot tell", "worse")
+        assert full["note"] == broken["note"] == "a value is 0"
+        assert (full["against_mode"], broken["against_mode"]) == ("unchunked", "default")
+        assert full["ratio"] == pytest.approx(wanted[0] / wanted[1])
+        assert full["ci_low"] is broken["ci_low"] is None
+        (goodput,) = [
+            each for each in outcomes_from(cells, tmp_path, prices) if each.objective == objective and each.left
+        ]
+        assert goodput.leaders[0].name == "default/fp16"
 
     def test_goodput_that_other_limits_counted_does_not_race(self, tmp_path: Path) -> None:
         cells = cells_of(tmp_path, replace(GPUS, modes=("default",), ttft_limit_ms=250.0))

@@ -20,6 +20,7 @@ from pdkv.analysing.verdicts import (
 )
 
 SAME = "same resolved configuration"
+NO_RATIO = "a value is 0"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +75,14 @@ def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool, metr
     common = sorted(set(first.by_repeat) & set(second.by_repeat))
     ratios = [first.by_repeat[r] / second.by_repeat[r] for r in common if first.by_repeat[r] and second.by_repeat[r]]
     contest = Contest(first, second, same=same, repeats=len(ratios))
-    contest.ratio = geometric_mean(ratios) if ratios else None
-    weak = first.weakness or second.weakness
+    weak = NO_RATIO if _has_zero(first) or _has_zero(second) else first.weakness or second.weakness
+    if weak == NO_RATIO:  # to leave out that launch would be to forget the worst: all that is left are the values
+        contest.ratio = first.value / second.value if first.value and second.value else None
+    else:
+        contest.ratio = geometric_mean(ratios) if ratios else None
     wanted = launches_wanted(metric, stat)
     if same:
         contest.verdict, contest.why = "equivalent", SAME
-    elif len(ratios) < len(common):
-        contest.why = "a value is 0"
     elif weak:
         contest.why = weak
     elif len(ratios) < wanted:
@@ -91,6 +93,11 @@ def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool, metr
         contest.why = why_spread_is_unknown(metric, estimate) or ""
         contest.estimate = None if contest.why else estimate
     return contest
+
+
+def _has_zero(entrant: Entrant) -> bool:
+    """Whether a launch has 0, or has no cost because it sold nothing."""
+    return entrant.weakness == NO_RATIO or 0 in entrant.by_repeat.values()
 
 
 def decide_contests(family: Sequence[Contest], margin: float) -> None:

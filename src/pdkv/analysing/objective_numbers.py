@@ -122,7 +122,8 @@ class _Costs:
         return {repeat: cost for repeat, cost in costs.items() if cost is not None}
 
     def weakness(self, metric: str, stat: str) -> str | None:
-        """A launch without any good request has no cost, and must not be left out of a comparison of costs."""
+        """A launch without any good request has no cost, and must not be left out of a comparison of costs: it was paid
+        for, and the value counts it."""
         unsold = [repeat for repeat, bought in _of_launches(self._point, BOUGHT[metric]).items() if not bought]
         return "a value is 0" if unsold else None
 
