@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from sample_results import Sample, write_sample
 
-from pdkv.analysing.contests import SAME, Entrant, decide_contests, hold_contest
+from pdkv.analysing.contests import SAME, STATED, Entrant, decide_contests, hold_contest
+from pdkv.analysing.hardware_units import KV_PER_DEVICE
 from pdkv.analysing.objective_places import Outcome, read_outcomes
 from pdkv.analysing.objective_races import (
     CYCLE,
@@ -38,10 +39,14 @@ def entrant(name: str, values: Sequence[float], first: int = 1, weakness: str | 
 
 
 def race(
-    *entrants: Entrant, higher: bool = False, stat: str = "mean", same: Sequence[tuple[int, int]] = ()
+    *entrants: Entrant,
+    higher: bool = False,
+    stat: str = "mean",
+    same: Sequence[tuple[int, int]] = (),
+    metric: str = "",
 ) -> dict[str, Standing]:
     pairs = [
-        hold_contest(entrants[i], entrants[j], stat, same=(i, j) in same)
+        hold_contest(entrants[i], entrants[j], stat, same=(i, j) in same, metric=metric)
         for i, j in combinations(range(len(entrants)), 2)
     ]
     decide_contests(pairs, 0.02)
@@ -116,10 +121,61 @@ class TestPlaces:
         weak = race(entrant("a", (*CLEAR, 1.0), weakness="40 values"), entrant("b", (*FAR, 1.5)), stat="p99")
         assert {(each.place, each.note, each.more) for each in weak.values()} == {("not decided", "40 values", "")}
 
-    def test_a_cell_with_too_few_launches_keeps_another_from_being_best(self) -> None:
-        found = race(entrant("a", CLEAR), entrant("b", FAR), entrant("c", (1.2,)))
-        assert places(found) == {"a": "cannot tell", "b": "worse", "c": "cannot tell"}
-        assert found["c"].more == "2"
+    @pytest.mark.parametrize("value", [0.5, 1.2, 3.0])
+    @pytest.mark.parametrize("launches", [1, 2])
+    def test_a_cell_with_too_few_launches_stands_apart_however_it_looks(self, value: float, launches: int) -> None:
+        found = race(entrant("a", CLEAR), entrant("b", FAR), entrant("c", (value,) * launches))
+        assert places(found) == {"a": "best", "b": "worse", "c": "not tested"}
+        wanted = 3 - launches
+        assert found["c"].more == str(wanted) and found["c"].against is None and found["c"].ratio is None
+        assert found["c"].note == f"{launches} repeat{'s' if launches > 1 else ''} in common, 3 are needed"
+        assert found["a"].against and found["a"].against.cell["mode"] == "b"
+
+    def test_it_stands_apart_beside_one_that_could_not_be_tested_for_another_reason(self) -> None:
+        rows = [entrant("a", CLEAR), entrant("b", FAR), entrant("c", (2.0,))]
+        zero = race(*rows, entrant("d", (1.0, 1.0, 0.0, 1.0)), higher=True)
+        assert places(zero) == {"a": "worse", "b": "cannot tell", "c": "not tested", "d": "cannot tell"}
+        weak = race(*rows, entrant("d", CLEAR, weakness="40 values"))
+        assert places(weak) == {"a": "cannot tell", "b": "worse", "c": "not tested", "d": "cannot tell"}
+
+    def test_it_is_none_of_those_that_cannot_be_told_apart(self) -> None:
+        found = race(entrant("a", CLEAR), entrant("b", WILD), entrant("c", (0.5,)))
+        assert places(found) == {"a": "cannot tell", "b": "cannot tell", "c": "not tested"}
+        assert found["b"].against and found["b"].against.cell["mode"] == "a"
+
+    def test_a_twin_with_too_few_launches_does_not_keep_the_other_from_being_put_aside(self) -> None:
+        found = race(entrant("a", FAR), entrant("b", (1.5,)), entrant("c", CLEAR), same=[(0, 1)])
+        assert places(found) == {"a": "worse", "b": "not tested", "c": "best"}
+
+    @pytest.mark.parametrize(
+        ("one", "other", "wanted"),
+        [
+            ((50.0, 50.1), (100.0, 100.1), {"worse", "best"}),
+            ((50.0,), (100.0, 100.1), {"not decided"}),  # one launch shows no spread
+            ((99.0, 50.0), (100.0, 100.1), {"not decided"}),  # within the margin of each other in one launch
+            ((50.0, 101.0), (100.0, 100.1), {"not decided"}),  # on both sides
+            ((100.0, 100.0), (100.0, 100.0), {"not decided"}),  # that they are equal takes an interval
+        ],
+    )
+    def test_what_the_engine_states_takes_two_launches_to_be_put_aside(
+        self, one: Sequence[float], other: Sequence[float], wanted: set[str]
+    ) -> None:
+        found = race(entrant("a", one), entrant("b", other), higher=True, metric="kv_cache_tokens_per_device")
+        assert set(places(found).values()) == wanted
+        measured = race(entrant("a", one), entrant("b", other), higher=True)
+        assert set(places(measured).values()) == {"not decided"}
+        if wanted != {"not decided"}:
+            assert places(found)["b"] == "best"
+            assert found["b"].ratio == pytest.approx(2, rel=0.01) and found["b"].interval is None
+            assert found["b"].note == STATED and found["b"].more == ""
+
+    def test_nor_is_what_it_states_beyond_doubt_within_the_yardstick(self) -> None:
+        pair = hold_contest(
+            entrant("a", (50.0, 50.1)), entrant("b", (60.0, 60.1)), "value", same=False, metric=KV_PER_DEVICE
+        )
+        pair.yardstick = 0.3
+        decide_contests([pair], 0.02)
+        assert (pair.verdict, pair.more) == ("", "1")
 
     def test_a_value_of_zero_has_no_ratio(self) -> None:
         found = race(entrant("a", (0.0, 0.0, 0.0)), entrant("b", (1.0, 1.0, 1.0)))
@@ -155,7 +211,7 @@ def test_a_cycle_of_three_names_no_best() -> None:
     found = race(a, b, c, alone)
     assert {name: (each.place, each.note) for name, each in found.items()} == {
         **dict.fromkeys("abc", ("cannot tell", CYCLE)),
-        "d": ("cannot tell", OUTSIDE),  # nobody is shown better than it
+        "d": ("not tested", "0 repeats in common, 3 are needed"),
     }
 
 
@@ -164,10 +220,11 @@ def test_who_met_nobody_is_not_best_because_the_others_beat_each_other_in_a_cycl
     b = Entrant({"mode": "b", "dtype": "x"}, 1.5, {1: 2.0, 2: 2.0, 3: 2.0, 4: 1.0, 5: 1.0, 6: 1.0})
     c = Entrant({"mode": "c", "dtype": "x"}, 1.5, {4: 2.0, 5: 2.0, 6: 2.0, 7: 1.0, 8: 1.0, 9: 1.0})
     outsider = entrant("d", (5.0, 5.1, 5.2), first=10)
-    assert set(places(race(a, b, c, outsider)).values()) == {"cannot tell"}
+    assert places(race(a, b, c, outsider))["d"] == "not tested"
     beaten = entrant("e", (9.0, 9.1, 9.2), first=10)
-    found = places(race(a, b, c, outsider, beaten))
-    assert found == {"a": "cannot tell", "b": "cannot tell", "c": "cannot tell", "d": "cannot tell", "e": "worse"}
+    found = race(a, b, c, outsider, beaten)
+    assert places(found) == {**dict.fromkeys("abcd", "cannot tell"), "e": "worse"}
+    assert found["d"].note == OUTSIDE  # nobody is shown better than it
 
 
 def test_among_equal_cells_luck_makes_a_winner_in_at_most_one_family_of_twenty() -> None:

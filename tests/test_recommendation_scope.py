@@ -102,3 +102,35 @@ def test_load_levels_of_several_workloads_are_listed_without_commas_inside() -> 
     assert "at c = 2 in w, c = 64 in w and c = 2 in long, a/fp16 and b/fp16 are equally good" in said[0]
     every = [*equal, *(placed(name, "equally good", workload="long", concurrency="64") for name in "ab")]
     assert "at every load, a/fp16 and b/fp16" in say_what_is_recommended(results, outcomes_of(every), 0.02, SAY)[0]
+
+
+def test_a_cell_with_too_few_launches_is_named_apart_from_the_candidates() -> None:
+    few = placed("c", "not tested", value="50", more_repeats="2", note="1 repeat in common, 3 are needed")
+    said, table = conclude(*RACED, few)
+    apart = "not tested (fewer than 3 launches in common with the others): c/fp16"
+    assert "of the 2 cells that could be compared (1 left out), a/fp16 is best (" in said[0]
+    assert said[0].endswith(f"; {apart}.")
+    assert (table.rows[0][3].text, table.rows[0][3].under) == ("a/fp16", apart)
+    assert table.rows[0][4].text == "100 ms"
+    untold = [placed(name, "cannot tell", more_repeats="4") for name in "ab"]
+    said, table = conclude(*untold, few, placed("d", "worse", value="300"))
+    assert (
+        "a/fp16 and b/fp16 may be the best, which of them cannot be told (1 other is shown worse); not tested"
+        in (said[0])
+    )
+    assert table.rows[0][3].text == "cannot tell between a/fp16, b/fp16"
+    assert table.rows[0][3].under == f"shown worse: d/fp16\n{apart}"
+    assert table.rows[0][7].text == "4"
+
+
+def test_loads_at_which_other_cells_were_tested_are_told_apart() -> None:
+    few = {"note": "1 repeat in common, 3 are needed"}
+    said, _ = conclude(
+        *RACED,
+        placed("c", "not tested", **few),
+        *(placed(name, place, **{**changes, "concurrency": "64"}) for name, place, changes in (
+            ("a", "best", SHOWN), ("b", "worse", {}), ("c", "worse", {}),
+        )),
+    )  # fmt: skip
+    assert "at c = 2, of the 2 cells" in said[0] and "not tested" in said[0]
+    assert "at c = 64, a/fp16 is best" in said[1] and "not tested" not in said[1]

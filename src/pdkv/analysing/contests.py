@@ -1,10 +1,12 @@
 """Two cells against each other in one number of an objective, and the verdicts of all that belong together."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from pdkv.analysing.compared_numbers import ByRepeat, launches_wanted, why_spread_is_unknown
+from pdkv.analysing.hardware_units import KV_PER_DEVICE
 from pdkv.analysing.objective_numbers import CellContent
 from pdkv.analysing.verdicts import (
     MARGIN,
@@ -21,6 +23,8 @@ from pdkv.analysing.verdicts import (
 
 SAME = "same resolved configuration"
 NO_RATIO = "a value is 0"
+STATED = "stated by the engine, in every launch on the same side"
+MIN_LAUNCHES_STATED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +42,8 @@ class Contest:
     """Two entrants. ``verdict`` is that of the first against the second, as in comparisons.csv, empty while open.
 
     ``undecided`` contests of its family are still open. ``wanted``: repeats that are missing for any verdict.
-    ``yardstick``: what cells that ran the same differ by in this number.
+    ``yardstick``: what cells that ran the same differ by in this number. ``stated``: the number is not measured, the
+    engine says it. ``few``: too few launches of the same repeats for a test, whatever else may stand in its way.
     """
 
     first: Entrant
@@ -53,6 +58,8 @@ class Contest:
     wanted: str = ""
     why: str = ""
     yardstick: float | None = None
+    stated: bool = False
+    few: bool = False
 
     @cached_property
     def more(self) -> str:
@@ -73,14 +80,16 @@ def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool, metr
     ``same``: both ran one configuration, so nothing is to be tested between them.
     """
     common = sorted(set(first.by_repeat) & set(second.by_repeat))
-    ratios = [first.by_repeat[r] / second.by_repeat[r] for r in common if first.by_repeat[r] and second.by_repeat[r]]
-    contest = Contest(first, second, same=same, repeats=len(ratios))
+    pairs = [(first.by_repeat[repeat], second.by_repeat[repeat]) for repeat in common]
+    ratios = [one / other for one, other in pairs if _has_ratio(one) and _has_ratio(other)]
+    contest = Contest(first, second, same=same, repeats=len(ratios), stated=metric == KV_PER_DEVICE)
     weak = NO_RATIO if _has_zero(first) or _has_zero(second) else first.weakness or second.weakness
     if weak == NO_RATIO:  # to leave out that launch would be to forget the worst: all that is left are the values
         contest.ratio = first.value / second.value if first.value and second.value else None
     else:
         contest.ratio = geometric_mean(ratios) if ratios else None
     wanted = launches_wanted(metric, stat)
+    contest.few = len(common) < wanted
     if same:
         contest.verdict, contest.why = "equivalent", SAME
     elif weak:
@@ -96,8 +105,12 @@ def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool, metr
 
 
 def _has_zero(entrant: Entrant) -> bool:
-    """Whether a launch has 0, or has no cost because it sold nothing."""
-    return entrant.weakness == NO_RATIO or 0 in entrant.by_repeat.values()
+    return not all(_has_ratio(value) for value in entrant.by_repeat.values())
+
+
+def _has_ratio(value: float) -> bool:
+    """Not 0, and not the cost of what a launch sold nothing of."""
+    return 0 < value < math.inf
 
 
 def decide_contests(family: Sequence[Contest], margin: float) -> None:
@@ -110,3 +123,22 @@ def decide_contests(family: Sequence[Contest], margin: float) -> None:
         in_doubt = contest.yardstick is not None and is_no_larger(estimate.ratio, contest.yardstick)
         if contest.verdict in ("lower", "higher") and contest.yardstick is not None and in_doubt:
             contest.verdict, contest.why = "cannot tell", within_yardstick(contest.yardstick)
+    for contest in family:
+        if contest.stated and contest.wanted:
+            _decide_what_is_stated(contest, margin)
+
+
+def _decide_what_is_stated(contest: Contest, margin: float) -> None:
+    """A lead in a number that engines state, although launches are too few for an interval of its ratio.
+
+    What they say hardly varies, so two launches of each show it: all of one side above all of the other, by more than
+    the margin and the yardstick. That two are equal takes an interval.
+    """
+    first, second = (sorted(each.by_repeat.values()) for each in (contest.first, contest.second))
+    if min(len(first), len(second)) < MIN_LAUNCHES_STATED:
+        return
+    verdict, nearest = ("higher", first[0] / second[-1]) if first[0] > second[-1] else ("lower", second[0] / first[-1])
+    if nearest > 1 + margin and not is_no_larger(nearest, contest.yardstick):
+        contest.verdict, contest.why, contest.wanted = verdict, STATED, ""
+        if contest.ratio is None:
+            contest.ratio = contest.first.value / contest.second.value

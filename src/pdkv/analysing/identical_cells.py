@@ -79,7 +79,9 @@ def _difference(one: ByRepeat, other: ByRepeat, wanted: int) -> float | None:
     """How far the ratio of two cells is from 1, and at least half its interval: launches that differ to both sides
     cancel out in the ratio, and show all the same by how much identical cells can differ."""
     common = sorted(set(one) & set(other))
-    ratios = [one[repeat] / other[repeat] for repeat in common if one[repeat] > 0 and other[repeat] > 0]
+    pairs = [(one[repeat], other[repeat]) for repeat in common]
+    # Of 0, and of the endless cost of nothing, there is no ratio.
+    ratios = [first / second for first, second in pairs if 0 < first < math.inf and 0 < second < math.inf]
     if not ratios:
         return None
     logs = [abs(math.log(geometric_mean(ratios)))]

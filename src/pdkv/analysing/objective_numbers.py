@@ -6,6 +6,7 @@ GPUs: per core) or per token, so that cells on different amounts of hardware can
 there is only in studies that set service levels, ``cost`` where prices are given, ``service cost`` with both.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,18 +115,15 @@ class _Costs:
         return cost_per_million(self._cell, bought, self._prices)
 
     def by_repeat(self, metric: str, stat: str) -> ByRepeat:
-        """Of the launches that sold any."""
-        costs = {
-            repeat: cost_per_million(self._cell, bought, self._prices)
-            for repeat, bought in _of_launches(self._point, BOUGHT[metric]).items()
+        """Of each launch; infinite where it sold nothing, for it was paid for."""
+        sold = _of_launches(self._point, BOUGHT[metric])
+        return {
+            repeat: cost_per_million(self._cell, bought, self._prices) or math.inf for repeat, bought in sold.items()
         }
-        return {repeat: cost for repeat, cost in costs.items() if cost is not None}
 
     def weakness(self, metric: str, stat: str) -> str | None:
-        """A launch without any good request has no cost, and must not be left out of a comparison of costs: it was paid
-        for, and the value counts it."""
-        unsold = [repeat for repeat, bought in _of_launches(self._point, BOUGHT[metric]).items() if not bought]
-        return "a value is 0" if unsold else None
+        """None: there is no sample that could be too small."""
+        return None
 
 
 def _kv_per_device(cell: CellContent) -> ByRepeat:

@@ -32,7 +32,8 @@ class PlacedCell:
 
     @property
     def place(self) -> str:
-        """``best``, ``equally good``, ``cannot tell``, ``worse``, ``not decided``, ``not compared`` or ``out``."""
+        """``best``, ``equally good``, ``cannot tell``, ``worse``, ``not tested``, ``not decided``, ``not compared`` or
+        ``out``."""
         return self.row["place"]
 
     @property
@@ -111,6 +112,11 @@ class Outcome:
         """Those that another cell is shown to be better than."""
         return [cell for cell in self.cells if cell.place == "worse"]
 
+    @property
+    def untested(self) -> list[PlacedCell]:
+        """Those with too few launches to be tested, where others were: they may be better or worse."""
+        return [cell for cell in self.cells if cell.place == "not tested"]
+
     @cached_property
     def leaders(self) -> list[PlacedCell]:
         """Who is ahead among the cells that may be the best: the one that the others are set against, of two the one
@@ -150,7 +156,7 @@ class Outcome:
         rival = next((cell for cell in self.cells if cell.name == leader.against), None)
         if rival is not None:
             return Lead(leader, rival, leader.ratio, leader.interval)
-        behind = [cell for cell in self.cells if cell not in self.leaders]
+        behind = [cell for cell in self.cells if cell not in (*self.leaders, *self.untested)]
         if not behind:
             return None
         rival = self._with_best_value(behind)[0]

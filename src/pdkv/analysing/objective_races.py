@@ -2,7 +2,7 @@
 
 To pick the best-looking cell and then test its lead would find leads where there are none: among equal cells one always
 looks best. So all pairs are tested, and a cell is only ever put aside, namely where another one is shown to be better.
-What is not put aside may be the best.
+What is not put aside may be the best. Who has too few launches to be tested against anyone stands apart.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pdkv.analysing.contests import Contest, Entrant
 from pdkv.analysing.verdicts import MIN_LAUNCHES
 
-Place = Literal["best", "equally good", "cannot tell", "worse", "not decided", "not compared", "out"]
+Place = Literal["best", "equally good", "cannot tell", "worse", "not tested", "not decided", "not compared", "out"]
 CYCLE = "shown worse by one that is itself shown worse, in a circle: their launches are of different repeats"
 OUTSIDE = "not shown better than those that are shown worse in a circle only"
 OTHER_WAY = "over all launches of each the values point the other way"
@@ -47,7 +47,20 @@ class Standing:
 def standings(race: Race) -> list[Standing]:
     """Where each entrant of a race with two or more stands, in their order."""
     if not _can_be_decided(race):
-        return [_not_decided(race, entrant) for entrant in race.entrants]
+        return [_too_few(race, entrant, "not decided") for entrant in race.entrants]
+    tested = [entrant for entrant in race.entrants if not _is_untested(race, entrant)]
+    contests = [each for each in race.contests if each.first in tested and each.second in tested]
+    placed = {each.entrant: each for each in _of_tested(Race(tested, race.higher, contests))}
+    return [placed.get(entrant) or _too_few(race, entrant, "not tested") for entrant in race.entrants]
+
+
+def _is_untested(race: Race, entrant: Entrant) -> bool:
+    """Whether it has too few launches for a verdict against anyone but those that ran the same: it may be anything."""
+    own = [each for each in race.contests if each.has(entrant) and not each.same]
+    return bool(own) and all(each.few and not each.verdict for each in own)
+
+
+def _of_tested(race: Race) -> list[Standing]:
     beaten = {entrant for entrant in race.entrants if _is_worse(race, entrant)}
     worse = _reached(race, [entrant for entrant in race.entrants if entrant not in beaten]) & beaten
     left = [entrant for entrant in race.entrants if entrant not in worse]
@@ -104,8 +117,8 @@ def winner_of(race: Race, contest: Contest) -> Entrant | None:
 
 
 def _can_be_decided(race: Race) -> bool:
-    """Some pair has an estimate; or all are of one configuration, and launches enough have shown it."""
-    tested = any(contest.estimate for contest in race.contests)
+    """Some pair has an estimate or is decided; or all are of one configuration, and launches enough have shown it."""
+    tested = any(contest.estimate or winner_of(race, contest) for contest in race.contests)
     return tested or all(contest.same and contest.repeats >= MIN_LAUNCHES for contest in race.contests)
 
 
@@ -160,10 +173,10 @@ def _values_point_the_other_way(contest: Contest) -> bool:
     return (ratio > 1) != (first > second)
 
 
-def _not_decided(race: Race, entrant: Entrant) -> Standing:
+def _too_few(race: Race, entrant: Entrant, place: Place) -> Standing:
     own = [contest for contest in race.contests if contest.has(entrant)]
     fewest = min(own, key=lambda contest: (contest.same, contest.repeats))
-    return Standing(entrant, "not decided", repeats=fewest.repeats, more=fewest.more, note=fewest.why)
+    return Standing(entrant, place, repeats=fewest.repeats, more=fewest.more, note=fewest.why)
 
 
 def _other(contest: Contest, entrant: Entrant) -> Entrant:

@@ -11,6 +11,7 @@ from pdkv.reporting.report_outcomes import (
     amount,
     goal_name,
     interval_ends,
+    launches_needed,
     level_name,
     marked_cells,
     split_from,
@@ -65,9 +66,12 @@ def _split(results: StudyResults, races: Sequence[Outcome], outcome: Outcome, sa
 
 
 def _cells(outcome: Outcome, say: Wording) -> Value:
-    """What is recommended, what cannot be told apart, or what looked best; below it who is shown worse."""
+    """What is recommended, what cannot be told apart, or what looked best; below it who is worse or not tested."""
     worse = marked_cells(outcome.worse, say)
     under = say("recommend.shown_worse", cells=worse) if worse and outcome.place != "best" else ""
+    if outcome.untested:
+        apart = say("recommend.untested", count=launches_needed(outcome), cells=marked_cells(outcome.untested, say))
+        under = f"{under}\n{apart}" if under else apart
     names = marked_cells(outcome.best_first or outcome.leaders, say)
     match outcome.place:
         case "best" | "equally good":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from pdkv.analysing.compared_numbers import launches_wanted
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_numbers import OF_SERVICE, goal_of
 from pdkv.analysing.objective_places import Outcome, PlacedCell
@@ -67,6 +68,11 @@ def said_cells(outcome: Outcome, cells: Sequence[PlacedCell], say: Wording) -> s
     if len(cells) == len(outcome.cells) > MOST_NAMED:
         return say("recommend.all", count=len(cells))
     return listed_few([said_cell(cell, say) for cell in cells], say)
+
+
+def launches_needed(outcome: Outcome) -> int:
+    """How many launches of the same repeats as another cell's a cell must have to be tested."""
+    return launches_wanted(outcome.metric, outcome.stat)
 
 
 def marked_cells(cells: Iterable[PlacedCell], say: Wording) -> str:

@@ -17,6 +17,7 @@ from pdkv.reporting.report_outcomes import (
     goal_name,
     interval_ends,
     is_hardly_served,
+    launches_needed,
     level_name,
     numbers_of,
     of_number,
@@ -99,17 +100,19 @@ def _alike(outcomes: Sequence[Outcome], races: Sequence[Outcome]) -> list[list[O
         if race.place in RECOMMENDED or race.worse:
             names = tuple((cell.name, cell.suspect) for cell in race.left)
             entered, left_out = tuple(cell.name for cell in race.cells), len(_left_out(outcomes, race))
-            groups.setdefault((race.hardware, race.place, names, entered, left_out), []).append(race)
+            untested = tuple(cell.name for cell in race.untested)
+            groups.setdefault((race.hardware, race.place, names, entered, untested, left_out), []).append(race)
     return list(groups.values())
 
 
 def _left_out(outcomes: Sequence[Outcome], race: Outcome) -> list[PlacedCell]:
-    """Cells of the study that might have been better, had they been in this race: not measured, or not comparable.
+    """Cells of the study that might have been better, had they been tested here: not measured, not comparable, or with
+    too few launches.
 
     On other hardware is not left out, for the sentence names the hardware; nor is a cell that served no request.
     """
     number = (race.workload, race.concurrency, race.objective, race.metric, race.stat)
-    return [
+    return race.untested + [
         cell
         for each in outcomes
         if each is not race and (each.workload, each.concurrency, each.objective, each.metric, each.stat) == number
@@ -124,9 +127,10 @@ def _among(outcomes: Sequence[Outcome], race: Outcome, clause: str, say: Wording
     left_out = _left_out(outcomes, race)
     if not left_out:
         return clause
-    told = {"clause": clause, "count": len(race.cells), "left_out": counted(len(left_out), "recommend.left_out", say)}
-    if any(cell.row["race"] for cell in left_out):
-        cells = listed_few([said_cell(cell, say) for cell in race.cells], say)
+    tested = [cell for cell in race.cells if cell not in race.untested]
+    told = {"clause": clause, "count": len(tested), "left_out": counted(len(left_out), "recommend.left_out", say)}
+    if any(cell.row["race"] for cell in left_out if cell not in race.untested):
+        cells = listed_few([said_cell(cell, say) for cell in tested], say)
         return say("recommend.among_cells", cells=cells, **told)
     return say("recommend.among", **told)
 
@@ -142,6 +146,10 @@ def _told(
 ) -> str:
     """``with 2 GPUs at c = 2 and c = 64, 2x/fp8 is best``."""
     clause = _among(outcomes, alike[0], _clause(results, alike, margin, say, lead=lead), say)
+    if untested := alike[0].untested:
+        cells = listed_few([said_cell(cell, say) for cell in untested], say)
+        apart = say("recommend.untested", count=launches_needed(alike[0]), cells=cells)
+        clause = say("recommend.and_apart", clause=clause, apart=apart)
     named = [text for each in alike if (text := level_name(results, each, say))]
     levels = levels_phrase(named, results, say)
     device = amount(alike[0], say)
