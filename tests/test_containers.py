@@ -131,7 +131,9 @@ class TestDocker:
         self, docker: str, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("pdkv.measuring.server_process.GRACE_S", 0.3)
-        monkeypatch.setattr("pdkv.measuring.deployment.find_marked", lambda _mark: [])  # root's, in truth: not readable
+        # In truth it is root's, so that nobody can read its mark, and the daemon's child, which is no child of ours.
+        monkeypatch.setattr("pdkv.measuring.deployment.find_marked", lambda _mark: [])
+        monkeypatch.setattr("pdkv.measuring.deployment.descendants", lambda _pid: [])
         monkeypatch.setenv("FAKE_DOCKER_RM", "fails")
         deployment = deploy(in_docker(docker), FAKE_DEAF_S="60")
         deployment.await_ready(30)
