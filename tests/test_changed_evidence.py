@@ -86,3 +86,24 @@ def test_inputs_from_the_future_cost_no_measurement(workspace: Workspace) -> Non
     assert "measured in" not in output
     assert (workspace.folder / "reports/summary.pdf").is_file()
     assert all(path.stat().st_mtime < ahead_s - 60 for path in Path(workspace.folder / "results").rglob("*.json"))
+
+
+@pytest.mark.fault(
+    "host",
+    "results or reports is a file, or a link to a disk that is not mounted",
+    "one message with the cure, before anything is measured",
+)
+@pytest.mark.parametrize("folder", ["results", "reports"])
+def test_what_cannot_be_written_to_is_said_before_the_start(workspace: Workspace, folder: str) -> None:
+    place = workspace.folder / folder
+    shutil.rmtree(place)
+    for spoil, words in (
+        (lambda: place.write_text("x"), f"{folder} is a file"),
+        (lambda: place.symlink_to("/nowhere/disk"), f"{folder} is a link to /nowhere/disk, which is not there"),
+    ):
+        spoil()
+        done = workspace.snakemake()
+        assert done.returncode == 2, done.stdout
+        assert words in done.stdout
+        assert "Traceback" not in done.stdout
+        place.unlink()

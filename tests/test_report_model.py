@@ -392,6 +392,12 @@ class TestTruthOfWords:
         mixed = read_report(cells, tmp_path / "b/comparisons.csv", SETTINGS)
         assert any(text.startswith("Fewer than three launches of default/fp8: no") for text in mixed.untold)
 
+    def test_a_base_without_numbers_is_said_with_the_way_out(self, tmp_path: Path) -> None:
+        gone = report_of(tmp_path / "a", replace(ALL_GOOD, failed=frozenset({("default", "fp16")})))
+        (said,) = [text for text in gone.said if "report.baseline" in text]
+        assert said.startswith("default/fp16, the cell that the others are held against, has no usable launch in short")
+        assert not any("report.baseline" in text for text in report_of(tmp_path / "b", ALL_GOOD).said)
+
     def test_launches_side_by_side_are_told_apart_from_those_alone(self, tmp_path: Path) -> None:
         cells = write_sample(tmp_path, replace(ALL_GOOD, launches=2))
         told = "side by side"

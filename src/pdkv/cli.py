@@ -72,6 +72,8 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
     from pdkv.study.config import load_study
 
     try:
+        for folder in (Path("results"), Path("reports")):
+            _require_folder(folder)
         if len(configfiles) > 1:
             names = ", ".join(str(path) for path in configfiles)
             raise UserError(f"--configfile names {names}", remedy="name one file: a study comes from exactly one")
@@ -80,6 +82,17 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
         return study
     except UserError as error:
         _exit_with(error)
+
+
+def _require_folder(path: Path) -> None:
+    """What is to be written there must not fail after hours of measuring."""
+    if path.is_dir():
+        return
+    if path.is_symlink():
+        remedy = f"mount or make {path.readlink()}, or remove the link"
+        raise UserError(f"{path} is a link to {path.readlink()}, which is not there", remedy=remedy)
+    if path.exists():
+        raise UserError(f"{path} is a file, and pdkv's folder has that name", remedy="move it elsewhere")
 
 
 def start_or_exit(

@@ -49,6 +49,16 @@ def say_most_are_refused(results: StudyResults, say: Wording) -> list[str]:
     return [say("summary.refused", count=len(refused), total=len(notes), facts=listed(facts, say))]
 
 
+def say_where_base_is_missing(results: StudyResults, baseline: tuple[str, str], say: Wording) -> list[str]:
+    """One sentence with the workloads that have numbers, but none of the cell that the others are held against."""
+    lacking = []
+    for workload in results.workloads:
+        usable = [(cell.mode, cell.dtype) for cell in results.cells_of(workload) if cell.usable]
+        if usable and baseline not in usable:
+            lacking.append(workload)
+    return [say("summary.no_base", base="/".join(baseline), workloads=listed(lacking, say))] if lacking else []
+
+
 def _refusal(cell: str, base: str, note: str, say: Wording) -> str:
     if note.startswith(UNLIKE):
         return say("effects.refused_unlike", cell=cell, base=base, facts=retell(note.removeprefix(UNLIKE), say))

@@ -14,7 +14,7 @@ from pdkv.reporting.report_headlines import tell_headlines
 from pdkv.reporting.report_observations import observe
 from pdkv.reporting.report_phrases import counted, hardware, hardware_of, listed, listed_few, number_phrase
 from pdkv.reporting.report_recommendations import has_verdicts, say_what_is_recommended
-from pdkv.reporting.report_refusals import say_most_are_refused
+from pdkv.reporting.report_refusals import say_most_are_refused, say_where_base_is_missing
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_percent
 
@@ -56,6 +56,7 @@ def say_what_is_known(
         *observations,
         *tell_headlines(results, margin, say),
         *recommended,
+        *say_where_base_is_missing(results, baseline, say),
         *say_most_are_refused(results, say),
         *_yardsticks(results, say),
         *_unequal_hardware(results, say),
