@@ -9,7 +9,8 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,16 @@ class ProcessInfo:
 def become_subreaper() -> None:
     """From now on, orphaned descendants of this process become its children instead of those of init."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+@contextmanager
+def adopted_orphans() -> Iterator[None]:
+    """Meanwhile orphaned descendants become children of this process."""
+    become_subreaper()
+    try:
+        yield
+    finally:
+        _prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def die_with_parent() -> None:

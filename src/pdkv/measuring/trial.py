@@ -25,7 +25,7 @@ from pdkv.measuring.leftovers import end_orphans
 from pdkv.measuring.load import LoadPoint, PointRecord, run_point
 from pdkv.measuring.other_node import instances_on, join_nodes
 from pdkv.measuring.ports import reserved_ports
-from pdkv.measuring.process_tree import become_subreaper, descendants, process_start_s
+from pdkv.measuring.process_tree import adopted_orphans, descendants, process_start_s
 from pdkv.measuring.prompts import Prompts
 from pdkv.measuring.scraper import Scraper
 from pdkv.measuring.shared_memory import list_segments, note_segments
@@ -105,9 +105,9 @@ def _measure_on_devices(
     plan: Mapping[str, Any], trial: Trial, folder: Path, record: StageRecord, progress: Progress
 ) -> None:
     """All stages, on devices of its own, which are sampled until they are free again."""
-    become_subreaper()  # what a killed keeper leaves comes to us instead of to init, and is ended with the servers
     of_this_node = {**plan, "instances": instances_on(plan, 0)}
     with (
+        adopted_orphans(),  # what a killed keeper leaves comes to us instead of to init, and is ended with the servers
         lease_devices(of_this_node, trial.name, progress.say) as devices,
         join_nodes(plan, trial.name, progress.say) as nodes,
         reserved_ports(*nodes.addresses) as ports,
