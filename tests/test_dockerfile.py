@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from pdkv.installing.engine_env import KINDS, PYTHONS, engine_python
-from pdkv.redaction import is_secret_name
+from pdkv.secret_names import is_secret_name
 
 ROOT = Path(__file__).parent.parent
 

@@ -23,6 +23,23 @@ SECRETS = {
 }
 # Pieces that no escaping changes.
 HIDDEN_VALUES = [*(value[:13] for name, value in SECRETS.items() if name != "https_proxy"), "thePasswordOfTheProxy"]
+OTHERS = {
+    "DB_PASS": "passOfTheDatabase",
+    "MYSQL_PWD": "pwdOfMySql",
+    "HUGGINGFACEHUB_APITOKEN": "apitokenOfTheHub",
+    "TOKEN_PROD": "tokenOfProduction",
+    "API_KEYS": "firstOfTheKeys,secondOfTheKeys",
+    "SESSION_COOKIE": "id=cookieOfTheSession; Path=/",
+    "AUTH_HEADER": "Bearer bearerOfTheHeader",
+    "FOO": "hf_anotherTokenOfTheHub0123",
+    "SOME_INDEX_URL": "https://ghp_tokenOfAnIndex0123456789@github.com/x",
+    "SOME_PROXY": "http://me:p@tailOfThePassword@127.0.0.1:9/",
+    "SHORT_PROXY": "http://me:pw987@127.0.0.1:9/",
+}
+HIDDEN_VALUES += ["passOfTheDatabase", "pwdOfMySql", "apitokenOfTheHub", "tokenOfProduction", "firstOfTheKeys"]
+HIDDEN_VALUES += ["secondOfTheKeys", "cookieOfTheSession", "bearerOfTheHeader", "hf_anotherToken", "ghp_tokenOfAnIndex"]
+HIDDEN_VALUES += ["tailOfThePassword", "pw987"]
+SECRETS |= OTHERS
 CLAIMS = "config/cla ims' $(touch pwned);.yaml"
 
 
@@ -122,6 +139,7 @@ def test_the_server_did_tell(finished: tuple[Path, str]) -> None:
     assert "HF_TOKEN=[hidden]" in log and "me:[hidden]@" in log
     assert re.search(r'"MY_DB_PASSWORD": "\[hidden\]"', log)
     assert "VLLM_API_KEY" not in log, "a server with a key of its own would refuse our requests"
+    assert all(f"{name}=" in log for name in OTHERS)
     scrapes = (folder / "results/w-é.+/mine/fp16/r1/scrapes.jsonl").read_text("utf-8")
     assert "HF_TOKEN" in scrapes
     broken = json.loads((folder / "results/w-é.+/broken/fp16/r1/stages.json").read_text("utf-8"))

@@ -5,20 +5,31 @@ from pathlib import Path
 
 import pytest
 
-from pdkv.redaction import is_secret_name, looks_secret, redact, redact_files, secret_values
+from pdkv.redaction import looks_secret, redact, redact_files, secret_values
+from pdkv.secret_names import is_secret_name
+
+SECRET = """
+    HF_TOKEN OPENAI_API_KEY api-key DB_PASSWORD_1 SECRET_ID apikey GITHUB_PAT BASIC_AUTH DB_PASS
+    MYSQL_PWD PGPASSWORD HUGGINGFACEHUB_APITOKEN TOKEN_PROD API_KEYS AUTH_TOKENS SESSION_COOKIE
+    AUTH_HEADER KEY_1 HF_TOKEN_2 apiKey dbPassword Authorization
+"""
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["HF_TOKEN", "OPENAI_API_KEY", "api-key", "DB_PASSWORD_1", "SECRET_ID", "apikey", "GITHUB_PAT", "BASIC_AUTH"],
-)
+@pytest.mark.parametrize("name", SECRET.split())
 def test_names_of_secrets(name):
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["TOKENIZERS_PARALLELISM", "max-num-batched-tokens", "HF_TOKEN_PATH", "MONKEY", "KEYBOARD", "", "_", "123"]
-)
+HARMLESS = """
+    TOKENIZERS_PARALLELISM max-num-batched-tokens HF_TOKEN_PATH MONKEY KEYBOARD _ 123
+    VLLM_MULTI_STREAM_GEMM_TOKEN_THRESHOLD SOME_TOKEN_BUDGET VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE
+    VLLM_ENABLE_PREGRAD_PASSES VLLM_MAX_BAD_WORDS_TOTAL_TOKENS VLLM_USE_FASTOKENS tokens token_ids
+    CACHE_KEY cache_keys sort-key PUBLIC_KEY num_keys eos_token per_token prompt_tokens PWD OLDPWD
+    SSH_AUTH_SOCK SSH_ASKPASS BYPASS XAUTHORITY fuse_first_pass
+"""
+
+
+@pytest.mark.parametrize("name", ["", *HARMLESS.split()])
 def test_names_that_only_sound_like_it(name):
     assert not is_secret_name(name)
 
@@ -39,6 +50,66 @@ def test_values_are_hidden_the_longest_first():
     assert secret_values(environment) == ["abcdefghij", "abcdefgh", "password"]
     text = "abcdefghij abcdefgh abc password plain-text"
     assert redact(text, secret_values(environment)) == "[hidden] [hidden] abc [hidden] plain-text"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secrets"),
+    [
+        ("API_KEYS", "firstkey1,secondkey2", {"firstkey1,secondkey2", "firstkey1", "secondkey2"}),
+        (
+            "SESSION_COOKIE",
+            "id=cookievalue; Path=/",
+            {"id=cookievalue; Path=/", "id=cookievalue", "cookievalue", "Path=/"},
+        ),
+        ("AUTH_HEADER", "Bearer bearervalue", {"Bearer bearervalue", "bearervalue"}),
+        ("X", "Bearer bearervalue", {"bearervalue"}),
+        ("X", "Basic bWU6aHVudGVyMjI=", {"bWU6aHVudGVyMjI="}),
+        ("X", "Basic comparison", set()),
+        ("FOO", "hf_abcdefghijklmnopqrstuvwxyz0123", {"hf_abcdefghijklmnopqrstuvwxyz0123"}),
+        ("INDEX", "https://ghp_abcdefghijklmnopqrstuvwxyz@github.com", {"ghp_abcdefghijklmnopqrstuvwxyz"}),
+        ("INDEX", "https://someone@github.com", set()),
+        ("http_proxy", "http://u:p@ssw0rdlong@127.0.0.1:9/", {"p@ssw0rdlong"}),
+        ("HOOK", "https://h/x?a=1&api_key=ourhook22", {"ourhook22"}),
+        ("VLLM_SOME_TOKEN_BUDGET", "131072", set()),
+        ("TOKENIZERS_PARALLELISM", "parallel", set()),
+    ],
+)
+def test_values_that_are_hidden(name, value, secrets):
+    found = set(secret_values({name: value}))
+    assert found >= secrets and (not secrets) == (not found)
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("x hf_" + "a1" * 15 + " y", "x [hidden] y"),
+        (r'{"log": "FOO=1\nhf_' + "a1" * 15 + r'\n"}', r'{"log": "FOO=1\n[hidden]\n"}'),
+        ("proxy http://u:p@ss@h:9/ and http://me:pw1@h", "proxy http://u:[hidden]@h:9/ and http://me:[hidden]@h"),
+        ("https://" + "t0ken" * 5 + "@github.com/x", "https://[hidden]@github.com/x"),
+        ("GET /v1?api_key=abc&n=1", "GET /v1?api_key=[hidden]&n=1"),
+        ("authorization: Basic bWU6aHVudGVyMjI= end", "authorization: Basic [hidden] end"),
+        ("got Bearer abcdef123456.", "got Bearer [hidden]"),
+    ],
+)
+def test_what_has_the_form_of_a_secret_is_hidden_whosever_it_is(text, hidden):
+    assert redact(text, []) == hidden
+    assert redact(hidden, []) == hidden
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"tokens": ["Hello"], "token": " world", "max_num_batched_tokens": 8192, "cache_key": "abcdefgh"}',
+        "non-default args: {'max_num_batched_tokens': 2048, 'api_server_count': 1}",
+        "Started server on http://127.0.0.1:8000, tcp://127.0.0.1:5557 (rank 0@host)",
+        '{"a":"http://h:80","b":"me@h"} http://h:80,x@y https://user@host/ git@github.com:x/y http://h:80/a@b',
+        "http://h:80\\nme@host",
+        "Basic comparison, Bearer authentication of hf_overrides, sk-learn-is-a-library-of-models, hf_transformers",
+        "GET /v1/models?max_tokens=512&sort_key=name",
+    ],
+)
+def test_what_is_no_secret_stays(text):
+    assert redact(text, []) == text
 
 
 def test_this_process_is_asked_by_default(monkeypatch):

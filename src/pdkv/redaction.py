@@ -4,47 +4,99 @@ They belong into the environment that starts a study. From there they reach the 
 that holds one is refused (its values stand in plans and results), and what a server said is cleared of them.
 """
 
+import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pdkv.secret_names import holds_several, is_secret_name
+
 HIDDEN = "[hidden]"
 SHORTEST = 6  # a shorter value would be found by chance all over a log
-_SECRET_PARTS = {"secret", "secrets", "password", "passwd", "passphrase", "credential", "credentials", "apikey"}
-_SECRET_ENDS = {"key", "token", "pat", "auth"}  # at the end: TOKENIZERS_PARALLELISM and HF_TOKEN_PATH hold none
-_SECRET_TEXT = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|glpat-[\w-]{20,}|AKIA[0-9A-Z]{16})\b"
-    r"|://[^\s/:@]*:[^\s/@]+@"  # a password in an address
+_BEGINS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # of a word, after a line end as JSON spells it too
+# As services issue them, whatever the variable is called.
+_TOKEN = re.compile(
+    _BEGINS + r"(?:hf_[A-Za-z0-9]{20,}|sk-(?=[\w-]*[0-9])[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|glpat-[\w-]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{20,}"
+    r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]*)"
 )
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a variable or argument of this name holds a secret: ``HF_TOKEN``, ``api-key``, ``DB_PASSWORD_1``."""
-    parts = [part for part in re.split(r"[^a-z]+", name.lower()) if part]
-    return bool(parts) and (parts[-1] in _SECRET_ENDS or not _SECRET_PARTS.isdisjoint(parts))
+# A password in an address may hold an @; a user alone is a token only if it is as long as one. No part is a mere port.
+_ADDRESS = re.compile(
+    r"(?P<before>://[^\s/:@?#\"'\\]*:)(?!\d{1,5}[@,;)\]])(?P<secret>[^\s/\"'\\]+)(?=@)"
+    r"|(?P<scheme>https?://)(?P<user>[^\s/:@?#\"'\\]{20,})(?=@)"
+)
+_QUERY = re.compile(r"(?P<before>[?&;](?P<name>[\w.-]+)=)(?P<secret>[^\s&;#\"'\\]+)")
+_HEADER = re.compile(
+    r"(?P<before>(?:\bBearer\s+(?=[\w.~+/-]*\d)|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:Bearer|Basic|Token)\s+))"
+    r"(?P<secret>[\w.~+/-]{6,}=*)",
+    re.IGNORECASE,
+)
+_SCHEME = re.compile(r"\s*(?P<scheme>Bearer|Basic|Token)\s+(?P<secret>\S{6,})\s*", re.IGNORECASE)
 
 
 def looks_secret(text: str) -> bool:
-    """Whether a text has the form of a token of a well-known service, or is an address with a password."""
-    return _SECRET_TEXT.search(text) is not None
+    """Whether a text holds a token of a well-known service, an address with a password, or what a header proves."""
+    return hide_forms(text) != text or bool(_of_scheme(text))
 
 
 def secret_values(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Values of the variables that hold secrets by their names, passwords in addresses; the longest first."""
-    found = {value for name, value in environment.items() if is_secret_name(name) and len(value) >= SHORTEST}
-    for value in environment.values():
-        found |= {word for word in re.findall(r"://[^\s/:@]*:([^\s/@]+)@", value) if len(word) >= SHORTEST}
-    return sorted(found, key=lambda text: (-len(text), text))
+    """Values of the variables that hold secrets by their names or by their form; the longest first."""
+    found: set[str] = set()
+    for name, value in environment.items():
+        if is_secret_name(name):
+            found.add(value)
+            found.update(_parts(value) if holds_several(name) else ())
+        found.update(_of_form(value))
+    return sorted({value for value in found if len(value) >= SHORTEST}, key=lambda text: (-len(text), text))
+
+
+def _parts(value: str) -> Iterator[str]:
+    """Of a list, or of a cookie, whose attributes have names."""
+    for part in re.split(r"[\s,;]+", value):
+        yield part
+        yield part.partition("=")[2]
+
+
+def _of_form(value: str) -> Iterator[str]:
+    """What in a value is secret for its form; elsewhere it may stand without what gave it away here."""
+    yield from _TOKEN.findall(value)
+    yield from (match["secret"] or match["user"] for match in _ADDRESS.finditer(value))
+    yield from (match["secret"] for match in _QUERY.finditer(value) if is_secret_name(match["name"]))
+    yield from _of_scheme(value)
+
+
+def _of_scheme(value: str) -> list[str]:
+    """The secret of a value that is what an Authorization header holds: ``Bearer …``; not of ``Basic comparison``."""
+    match = _SCHEME.fullmatch(value)
+    if match is None or (match["scheme"].lower() != "bearer" and not _is_login(match["secret"])):
+        return []
+    return [match["secret"]]
+
+
+def _is_login(text: str) -> bool:
+    """Whether it is ``user:password`` in base64."""
+    try:
+        return b":" in base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+
+
+def hide_forms(text: str) -> str:
+    """``text`` with everything hidden that is a secret by its form, whoever it belongs to."""
+    text = _TOKEN.sub(HIDDEN, text)
+    text = _ADDRESS.sub(lambda match: (match["before"] or match["scheme"]) + HIDDEN, text)
+    text = _HEADER.sub(lambda match: match["before"] + HIDDEN, text)
+    return _QUERY.sub(lambda match: match["before"] + HIDDEN if is_secret_name(match["name"]) else match[0], text)
 
 
 def redact(text: str, secrets: Iterable[str] | None = None) -> str:
-    """``text`` with every secret value of this process's environment (or of ``secrets``) hidden."""
+    """``text`` without the secret values of this process's environment (or ``secrets``), and what has their form."""
     for secret in secret_values() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
-    return text
+    return hide_forms(text)
 
 
 def redact_values(value: Any, secrets: Sequence[str] | None = None) -> Any:
@@ -60,12 +112,11 @@ def redact_values(value: Any, secrets: Sequence[str] | None = None) -> Any:
 def redact_files(paths: Iterable[Path], secrets: Iterable[str] | None = None) -> list[Path]:
     """Hide secret values in text files, as plain text and as JSON spells them; the files that held some."""
     chosen = secret_values() if secrets is None else secrets
-    spellings = [spelling.encode("utf-8", "surrogateescape") for secret in chosen for spelling in _spellings(secret)]
+    spellings = [spelling for secret in chosen for spelling in _spellings(secret)]
     changed = []
-    for path in paths if spellings else ():
-        before = after = path.read_bytes()
-        for spelling in spellings:
-            after = after.replace(spelling, HIDDEN.encode())
+    for path in paths:
+        before = path.read_bytes()
+        after = redact(before.decode("utf-8", "surrogateescape"), spellings).encode("utf-8", "surrogateescape")
         if after != before:
             path.write_bytes(after)
             changed.append(path)

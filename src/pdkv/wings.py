@@ -20,7 +20,7 @@ PACKAGE = "pdkv"
 Floors = dict[int, tuple[str, ...]]
 
 SHARED: Floors = {
-    0: ("artifacts", "clock_skew", "errors", "log_text", "redaction", "units", "without_pandas"),
+    0: ("artifacts", "clock_skew", "errors", "log_text", "redaction", "secret_names", "units", "without_pandas"),
     1: (
         "config",
         "config_messages",
