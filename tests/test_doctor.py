@@ -17,7 +17,7 @@ from trial_plans import fake_plan
 from pdkv.artifacts import write_json
 from pdkv.errors import UserError
 from pdkv.measuring import machine_checks
-from pdkv.measuring.leftovers import clean_leftovers, find_leftovers
+from pdkv.measuring.leftovers import clean_leftovers, end_orphans, find_leftovers
 from pdkv.measuring.machine_checks import Finding, examine, is_at_work
 from pdkv.measuring.process_tree import descendants, read_process
 from pdkv.measuring.trial_folder import GATHERING, SEGMENTS
@@ -144,6 +144,91 @@ class TestLeftovers:
         assert not is_at_work(tmp_path)
         clean_leftovers(find_leftovers(tmp_path, at_work=False))
         assert not lock.exists()
+
+
+@contextlib.contextmanager
+def writer(log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process without a mark that writes to ``log``, as a worker that overwrote its environment."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as handle, subprocess.Popen(["sleep", "300"], stdout=handle, start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+class TestWriters:
+    """What is known only by the log it writes to."""
+
+    @pytest.fixture
+    def trial(self, tmp_path: Path) -> Path:
+        trial = tmp_path / "results/w/single/bf16/r1"
+        write_json(trial / "plan.json", "plan/1", {**fake_plan(), "source": ""})
+        return trial
+
+    def found(self, root: Path) -> set[int]:
+        return {process.pid for process in find_leftovers(root, at_work=True).processes}
+
+    @pytest.mark.parametrize("log", ["single.log", "router.log"])
+    def test_to_the_log_of_a_server(self, tmp_path: Path, trial: Path, log: str) -> None:
+        with writer(trial / GATHERING / "server" / log) as process:
+            assert process.pid in self.found(tmp_path)
+
+    def test_through_a_link_and_to_a_log_that_was_removed_since(self, tmp_path: Path, trial: Path) -> None:
+        real = (tmp_path / "results").rename(tmp_path / "elsewhere")
+        (tmp_path / "results").symlink_to(real)
+        log = trial / GATHERING / "server/single.log"
+        with writer(log) as process:
+            log.unlink()
+            assert process.pid in self.found(tmp_path)
+            assert process.pid in {ended.pid for ended in end_orphans(trial.with_name("r2"))}
+            assert process.wait(10) == -signal.SIGKILL
+
+    @pytest.mark.fault(
+        "host",
+        "somebody's process writes into a folder that is called as ours are",
+        "it is not a leftover, and lives on",
+    )
+    @pytest.mark.parametrize(
+        "log",
+        [
+            "x/.measuring/server/note.txt",
+            "x/.measuring/server/single.log",
+            "results/w/single/bf16/r1/.measuring/server/note.txt",
+            "results/w/single/bf16/r1/.measuring/server/other.log",
+            "results/w/single/bf16/r2/.measuring/server/single.log",
+            "results/w/single/bf16/r1/server/single.log",
+            "other study/results/w/single/bf16/r1/.measuring/server/single.log",
+        ],
+    )
+    def test_elsewhere(self, study: Study, tmp_path: Path, trial: Path, log: str) -> None:
+        write_json(tmp_path / "other study" / trial.relative_to(tmp_path) / "plan.json", "plan/1", dict(fake_plan()))
+        with writer(tmp_path / log) as process:
+            assert process.pid not in self.found(tmp_path)
+            assert process.pid not in {ended.pid for ended in end_orphans(trial)}
+            assert f"process {process.pid}" not in doctor(tmp_path, "--clean").stdout
+            assert process.poll() is None
+
+    def test_a_trial_outside_results_answers_for_itself_alone(self, tmp_path: Path, trial: Path) -> None:
+        with writer(trial / GATHERING / "server/single.log") as process:
+            assert process.pid not in {ended.pid for ended in end_orphans(tmp_path / "out")}
+            assert process.poll() is None
+
+    def test_of_another_user(self, tmp_path: Path, trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with writer(trial / GATHERING / "server/single.log") as process:
+            somebody = os.getuid() + 1
+            monkeypatch.setattr(os, "getuid", lambda: somebody)
+            assert process.pid not in self.found(tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--clean",), ("--config", "nowhere.yaml", "--clean")])
+def test_without_a_study_leftovers_are_told_and_not_touched(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    trial = tmp_path / "results/w/single/bf16/r1"
+    write_json(trial / "plan.json", "plan/1", {**fake_plan(), "source": ""})
+    with writer(trial / GATHERING / "server/single.log") as process:
+        told = doctor(tmp_path, *arguments)
+        assert told.returncode == 2
+        assert f"process {process.pid} (sleep) of a dead trial" in told.stdout and GATHERING in told.stdout
+        assert ("nowhere.yaml" if "--config" in arguments else "config.yaml") in told.stderr
+        assert process.poll() is None and (trial / GATHERING / "server/single.log").exists()
 
 
 class TestMachine:

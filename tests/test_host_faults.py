@@ -333,7 +333,7 @@ def test_everything_of_a_study_is_found(workspace: Workspace, tmp_path: Path) ->
 )
 def test_what_nobody_keeps_is_ended_by_the_next_trial(tmp_path: Path) -> None:
     """vLLM's processes overwrite their environment with their title, and with it the mark by which they were known."""
-    dead, next_one = (tmp_path / name / "results/w/single/bf16/r1" for name in ("dead", "next"))
+    dead, next_one = (tmp_path / "results/w/single/bf16" / name for name in ("r1", "r2"))
     write_json(dead / "plan.json", "plan/1", {**fake_plan(FAKE_WORKERS="2", FAKE_READY_S="never"), "source": ""})
     write_json(next_one / "plan.json", "plan/1", {**fake_plan(), "source": ""})
     command = [sys.executable, "-m", "pdkv", "measure", str(dead), "--log", str(tmp_path / "dead.log")]

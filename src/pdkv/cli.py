@@ -269,17 +269,21 @@ def _report_settings(arguments: argparse.Namespace) -> "ReportSettings":
 
 def _doctor(arguments: argparse.Namespace) -> None:
     from pdkv.measuring.leftovers import clean_leftovers, find_leftovers
-    from pdkv.measuring.machine_checks import examine, is_at_work
+    from pdkv.measuring.machine_checks import examine, is_at_work, name_leftovers
     from pdkv.study.config import load_study
 
     root = Path()
     at_work = is_at_work(root)
     leftovers = find_leftovers(root, at_work=at_work)
+    try:
+        study = load_study(arguments.config)
+    except UserError:  # what lies here is still told; nothing is touched for a command that is wrong
+        print(*name_leftovers(leftovers), sep="\n", flush=True)
+        raise
     if arguments.clean:
         for line in clean_leftovers(leftovers) or ["nothing to clean"]:
             print(line, flush=True)
         leftovers = find_leftovers(root, at_work=at_work)
-    study = load_study(arguments.config)
     findings = [*examine(study, ENGINES, root, leftovers, at_work=at_work), *_examine_report(study)]
     for finding in findings:
         print(finding)

@@ -1,8 +1,8 @@
 """What a trial that was killed leaves behind: processes, shared memory, half files; found, and removed if asked to.
 
 Only what is surely of a dead trial of ours is touched: processes by the mark and the start time of their owner, or by
-the server log that they write to while no keeper is above them; folders by the lock that their measurement would hold,
-shared memory by the note in such a folder.
+the server log of a trial of the same study that they write to while no keeper is above them; folders by the lock that
+their measurement would hold, shared memory by the note in such a folder.
 """
 
 import contextlib
@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pdkv.artifacts import read_json
+from pdkv.errors import UserError
 from pdkv.measuring.process_tree import ProcessInfo, all_processes, kill_processes
 from pdkv.measuring.shared_memory import noted_segments, remove_abandoned
 from pdkv.measuring.trial_folder import GATHERING, SEGMENTS, SERVER_LOGS
@@ -57,31 +59,57 @@ def find_leftovers(root: Path, *, at_work: bool) -> Leftovers:
         files = [path for path in sorted(below) if GATHERING not in path.parts and _is_old(path)]
     locks = [] if at_work else sorted((root / ".snakemake/locks").glob("*.lock"))
     segments = {path for folder in folders for path in noted_segments(folder / SEGMENTS)}
-    return Leftovers(tuple(_find_processes()), tuple(sorted(segments)), tuple(folders), tuple(files), tuple(locks))
+    processes = _find_processes((root / "results").resolve())
+    return Leftovers(tuple(processes), tuple(sorted(segments)), tuple(folders), tuple(files), tuple(locks))
 
 
-def end_orphans() -> list[ProcessInfo]:
-    """End the processes that dead trials have left on this host, before they spoil the next one; those that went."""
-    return kill_processes(_find_processes())[0]
+def end_orphans(trial_folder: Path) -> list[ProcessInfo]:
+    """End the processes that dead trials have left on this host, before they spoil the next one; those that went.
+
+    ``trial_folder`` is that of the next one: what only its log gives away is ended if it is of the same results.
+    """
+    return kill_processes(_find_processes(_results_around(trial_folder)))[0]
 
 
-def _find_processes() -> list[ProcessInfo]:
+def _results_around(trial_folder: Path) -> Path:
+    """The ``results`` that ``WORKLOAD/MODE/DTYPE/rN`` lies in; a trial that lies elsewhere has only itself."""
+    around = trial_folder.absolute().parents[3:4]
+    return (around[0] if around and around[0].name == "results" else trial_folder).resolve()
+
+
+def _find_processes(results: Path) -> list[ProcessInfo]:
     """By their marks, and by the server log to which they write: vLLM's processes overwrite their environment.
 
-    What writes to such a log and descends from no keeper has lost it, and the measurement that would have ended it.
+    What writes to such a log below ``results`` (absolute, without links) and descends from no keeper has lost it, and
+    the measurement that would have ended it.
     """
     living = all_processes()
     found = {process.pid: process for process in find_orphans()}
     for process in living.values():
-        if process.pid not in found and _writes_server_log(process.pid) and not _is_kept(process, living):
+        if process.pid not in found and _writes_server_log(process.pid, results) and not _is_kept(process, living):
             found[process.pid] = process
     return list(found.values())
 
 
-def _writes_server_log(pid: int) -> bool:
+def _writes_server_log(pid: int, results: Path) -> bool:
+    """Whether a process of this user writes to the log that a trial below ``results`` has for one of its servers."""
     with contextlib.suppress(OSError):  # gone, or another user's
-        return any(f"/{GATHERING}/{SERVER_LOGS}/" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2))  # noqa: PTH115
+        if Path(f"/proc/{pid}").stat().st_uid == os.getuid():
+            return any(_is_server_log(Path(f"/proc/{pid}/fd/{fd}").readlink(), results) for fd in (1, 2))
     return False
+
+
+def _is_server_log(target: Path, results: Path) -> bool:
+    """By where it lies (or lay: the next measurement of a trial empties its folder), and by the plan of the trial."""
+    log = Path(str(target).removesuffix(" (deleted)"))
+    trial = log.parents[2] if log.parent.parts[-2:] == (GATHERING, SERVER_LOGS) else None
+    if trial is None or not trial.is_relative_to(results):
+        return False
+    try:
+        servers = {*(instance["name"] for instance in read_json(trial / "plan.json", "plan/1")["instances"]), "router"}
+    except (UserError, TypeError):  # no plan, or none of ours
+        return False
+    return log.name in {f"{name}.log" for name in servers}
 
 
 def _is_kept(process: ProcessInfo, living: Mapping[int, ProcessInfo]) -> bool:

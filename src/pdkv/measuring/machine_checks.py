@@ -56,6 +56,11 @@ def examine(study: Study, home: Path, root: Path, leftovers: Leftovers, *, at_wo
     yield from _guarded("shared memory", _shared_memory)
     yield from _guarded("ports", _ports)
     yield from _run(root, at_work)
+    yield from name_leftovers(leftovers)
+
+
+def name_leftovers(leftovers: Leftovers) -> Iterator[Finding]:
+    """A problem each; they can be told without a study."""
     for line in leftovers.describe():
         yield Finding("leftover", "problem", line, "pdkv doctor --clean")
     if not leftovers.describe():

@@ -83,7 +83,7 @@ def measure_trial(
         Progress(trial.name, position) as progress,
         gathering_folder(out, debris or out / "logs") as folder,
     ):
-        for orphan in end_orphans():
+        for orphan in end_orphans(out):
             logger.info("ended process %d (%s), which a dead trial had left", orphan.pid, orphan.name)
         try:
             _measure_on_devices(plan, trial, folder, record, progress)
