@@ -17,6 +17,9 @@ from pdkv.secret_names import holds_several, is_secret_name
 HIDDEN = "[hidden]"
 SHORTEST = 6  # a shorter value would be found by chance all over a log
 _BEGINS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # of a word, after a line end as JSON spells it too
+LONG = 10  # no word of a log
+_PLAIN_WORD = re.compile(r"[A-Z]?[a-z]*")
+_COOKIE_ATTRIBUTES = {"path", "domain", "expires", "max-age", "samesite", "httponly", "secure"}
 # As services issue them, whatever the variable is called.
 _TOKEN = re.compile(
     _BEGINS + r"(?:hf_[A-Za-z0-9]{20,}|sk-(?=[\w-]*[0-9])[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
@@ -54,10 +57,11 @@ def secret_values(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Of a list, or of a cookie, whose attributes have names."""
+    """Of a list, or of a cookie, whose attributes have names; no plain words, which stand everywhere (``default``)."""
     for part in re.split(r"[\s,;]+", value):
-        yield part
-        yield part.partition("=")[2]
+        name, _, content = part.partition("=")
+        if name.lower() not in _COOKIE_ATTRIBUTES:
+            yield from (text for text in (part, content) if len(text) >= LONG or not _PLAIN_WORD.fullmatch(text))
 
 
 def _of_form(value: str) -> Iterator[str]:
@@ -95,8 +99,15 @@ def hide_forms(text: str) -> str:
 def redact(text: str, secrets: Iterable[str] | None = None) -> str:
     """``text`` without the secret values of this process's environment (or ``secrets``), and what has their form."""
     for secret in secret_values() if secrets is None else secrets:
-        text = text.replace(secret, HIDDEN)
+        text = _hide(secret, text)
     return hide_forms(text)
+
+
+def _hide(secret: str, text: str) -> str:
+    """A secret of digits only where it is given as a text: a measured number must stay one, in JSON and in metrics."""
+    if re.fullmatch(r"[0-9.]+", secret):
+        return re.sub(rf"(?<=[=\"']){re.escape(secret)}(?![\w.])", HIDDEN, text)
+    return text.replace(secret, HIDDEN)
 
 
 def redact_values(value: Any, secrets: Sequence[str] | None = None) -> Any:
