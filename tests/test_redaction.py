@@ -35,7 +35,9 @@ def test_names_that_only_sound_like_it(name):
 
 
 def test_forms_of_secrets():
-    assert looks_secret("x hf_" + "a1" * 15) and looks_secret("http://me:pw@host/") and looks_secret("AKIA" + "A" * 16)
+    assert (
+        looks_secret("x hf_" + "a1" * 15) and looks_secret("http://me:1234@host/") and looks_secret("AKIA" + "A" * 16)
+    )
     assert not looks_secret("hf_short") and not looks_secret("http://host:80/a@b") and not looks_secret("sk-learn")
 
 
