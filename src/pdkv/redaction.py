@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     r"|glpat-[\w-]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{20,}"
     r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]*)"
 )
-# A password in an address may hold an @; a user alone is a token only if it is as long as one. A port before a comma is none.
+# A password in an address may hold an @; a user alone is a token only if it is as long as one.
 _ADDRESS = re.compile(
     r"(?P<before>://[^\s/:@?#\"'\\]*:)(?!\d{1,5}[,;)\]])(?P<secret>[^\s/\"'\\]+)(?=@)"
     r"|(?P<scheme>https?://)(?P<user>[^\s/:@?#\"'\\]{20,})(?=@)"
