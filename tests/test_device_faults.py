@@ -149,7 +149,7 @@ def test_unsupported_fields(measure: Measure, monkeypatch: pytest.MonkeyPatch, t
     [gpu] = [
         each
         for each in read_json(trial.folder / "trace.json", "trace/1")["devices"]
-        if each["device"] == "GPU-1" and each["stage"] == "load" and each["point"] is None
+        if (each["device"], each["kind"], each["stage"], each["point"]) == ("GPU-1", "gpu", "load", None)
     ]
     assert (gpu["util_mean"], gpu["energy_j"]) == (None, None)
     assert gpu["mem_bytes_max"] == 0 or gpu["mem_bytes_max"] is not None
