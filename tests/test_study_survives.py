@@ -1,16 +1,16 @@
 """A study in which almost everything breaks: it ends with a report that names each cell, and is mended by a rerun."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from test_workflow_reruns import NOTHING, ROOT, Workspace
+from test_workflow_reruns import NOTHING, ROOT, Workspace, source
 from whole_trials import require_nothing_left
 
+__all__ = ["source"]
 ENGINE = """\
 import os, sys
 from pathlib import Path
@@ -39,13 +39,6 @@ def stages_of(workspace: Workspace, mode: str) -> dict[str, Any]:
 
 def evidence_of(workspace: Workspace, mode: str) -> bytes:
     return (workspace.folder / f"results/w/{mode}/fp16/r1/stages.json").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tmp_path_factory.mktemp("source") / "src"
-    shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    return copy
 
 
 @pytest.fixture(scope="module")
