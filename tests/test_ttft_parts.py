@@ -169,6 +169,12 @@ def test_counters_that_contradict_each_other_give_no_negative_part() -> None:
     assert late["parts"]["decode_queue"] is None
 
 
+def test_an_answer_that_the_router_had_before_prefill_looked_at_its_clock_is_no_contradiction() -> None:
+    found = split(spans(router={"vllm_router_pd_decode_pending_seconds": (0.84, 10)}))
+    assert milliseconds(found["parts"]) == {**TRUTH_MS, "router": 0, "prefill_intake": 4}
+    assert found["counted"] == {"router": 10, "prefill": 10, "decode": 10}
+
+
 def test_a_counter_that_was_set_back_is_not_known() -> None:
     before, after = span(DECODE)
     found = split({**spans(), "decode-0": (after, before)})

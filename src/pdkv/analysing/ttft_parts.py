@@ -6,7 +6,8 @@ drain are in the counters too, and the client's TTFT is therefore taken over all
 What each counter spans (vLLM 0.26 to 0.32, vllm-router 0.1.17):
 
 - the router's ``pd_decode_pending``: request at the router until the whole answer of prefill is there;
-- ``http_request_duration`` on prefill: request at the HTTP layer until the answer is sent;
+- ``http_request_duration`` on prefill: request at the HTTP layer until the answer is sent. The router may have it
+  before that layer looks at its clock again, above all on a busy machine: what lies behind ``pending`` is no part;
 - ``time_to_first_token``: request at the API server until the first token is back there;
 - ``request_queue_time``: the engine took the request in until it is first scheduled. On decode the KV cache is fetched
   meanwhile: a request is not scheduled before its KV is there;
@@ -139,6 +140,7 @@ def _split_disaggregated(by_role: Mapping[str, list[Span]], router: Span) -> _Sp
     pending = _mean([router], "vllm_router_pd_decode_pending_seconds")
     answered = _mean(prefillers, "http_request_duration_seconds", handler=COMPLETIONS)
     answered = answered or _mean(prefillers, "e2e_request_latency_seconds")  # then its HTTP layer is with the router
+    answered = _within(answered, pending)
     queue, prefill = (_mean(prefillers, f"request_{name}_time_seconds") for name in ("queue", "prefill"))
     first = _mean(decoders, "time_to_first_token_seconds")
     waited, step = (_mean(decoders, f"request_{name}_time_seconds") for name in ("queue", "prefill"))
@@ -182,6 +184,13 @@ def _mean(spans: Sequence[Span], histogram: str, **labels: str) -> _Mean | None:
     count = total_increase(spans, f"{histogram}_count", **labels)
     total = total_increase(spans, f"{histogram}_sum", **labels)
     return _Mean(total / count, round(count)) if count and total is not None else None
+
+
+def _within(part: _Mean | None, whole: _Mean | None) -> _Mean | None:
+    """The part, cut at the end of the whole where it ends later by no more than the breakdown is exact to."""
+    if part is None or whole is None or not whole.seconds < part.seconds <= (1 + TOLERANCE) * whole.seconds:
+        return part
+    return _Mean(whole.seconds, part.count)
 
 
 def _rest(whole: _Mean | None, *parts: _Mean | None) -> float | None:
