@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sample_results import Sample, write_sample
 
-from pdkv import cli
+from pdkv import cli, verbs
 from pdkv.analysing.claim_file import Claim, ClaimTest, find_strangers, read_claims
 from pdkv.analysing.claims import Finding, judge_claims, verdict_of_all, verdicts_of_claims
 from pdkv.analysing.compared_numbers import (
@@ -363,7 +363,7 @@ def test_check_warns_of_them_and_goes_on(
         f"workloads: {{w: {workload}}}\nmodes: [default]\ndtypes: [fp16, fp8]\nreport: {{claims: {claims}}}\n",
         encoding="utf-8",
     )
-    monkeypatch.setattr(cli, "_survey", lambda study, stream: print("surveyed", file=stream))
+    monkeypatch.setattr(verbs, "tell_survey", lambda study, stream: print("surveyed", file=stream))
     with pytest.raises(SystemExit) as end:
         cli.main(["check", "--config", str(config)])
     assert end.value.code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pdkv import cli, run_lock
+from pdkv import cli, run_lock, verbs
 from pdkv.errors import UserError
 from pdkv.reporting import typefaces
 from pdkv.study.config import load_study
@@ -50,7 +50,7 @@ def test_check_says_how_to_get_a_chinese_font(
 ) -> None:
     config.write_text(f"{CONFIG}report: {{language: {language}}}\n")
     monkeypatch.setattr(typefaces, "_installed_fonts", list)
-    monkeypatch.setattr(cli, "_survey", lambda _study, stream: print("surveyed", file=stream))
+    monkeypatch.setattr(verbs, "tell_survey", lambda _study, stream: print("surveyed", file=stream))
     with pytest.raises(SystemExit) as ended:
         cli.main(["check", "--config", str(config)])
     assert ended.value.code == 2
@@ -77,7 +77,7 @@ def test_start_of_a_run_says_so_too(
 
 def test_english_asks_for_no_font(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typefaces, "_installed_fonts", list)
-    monkeypatch.setattr(cli, "_survey", lambda _study, stream: None)
+    monkeypatch.setattr(verbs, "tell_survey", lambda _study, stream: None)
     with pytest.raises(SystemExit) as ended:
         cli.main(["check", "--config", str(config)])
     assert ended.value.code == 0

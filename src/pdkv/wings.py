@@ -210,7 +210,7 @@ ANALYSING: Floors = {
         "stored_texts",
     ),
 }
-COMMAND_LINE: Floors = {6: ("cli", "__main__")}
+COMMAND_LINE: Floors = {6: ("cli", "__main__", "preconditions", "verbs")}
 WINGS = {
     "shared": SHARED,
     "installing": INSTALLING,
