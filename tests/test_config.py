@@ -1,5 +1,6 @@
 """Config files as users write them: what works, and what a wrong one is told."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,14 @@ def test_wrong_config_is_one_message(tmp_path, text, parts):
     for part in parts:
         assert part in found
     assert "Traceback" not in found
+
+
+def test_every_file_that_the_workflow_writes_beside_the_workloads_is_no_name_for_one(tmp_path: Path) -> None:
+    rules = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "workflow/rules").glob("*.smk"))
+    written = set(re.findall(r'"results/([\w.]+)["/]', rules))
+    assert {"objectives.csv", "logs"} <= written
+    for name in written:
+        assert "name of something else" in message(tmp_path, STUDY.replace("{w:", f"{{{name}:"))
 
 
 @pytest.mark.parametrize("name", ["my mode", "a;touch pwned", "$HOME", "x{y}", "..", "-rf", "a/b", "", "a" * 65])

@@ -23,7 +23,10 @@ SHARED: Floors = {
     0: ("artifacts", "clock_skew", "errors", "log_text", "redaction", "secret_names", "units", "without_pandas"),
     1: (
         "config",
+        "config_engine",
         "config_messages",
+        "config_mode",
+        "config_names",
         "config_promises",
         "config_schema",
         "config_values",

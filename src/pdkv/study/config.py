@@ -4,9 +4,6 @@ Every fault ends in one :class:`UserError` that names file, line, key, what was 
 """
 
 import random
-import re
-import shlex
-import unicodedata
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,31 +13,22 @@ from pydantic import ValidationError
 
 from pdkv.errors import UserError
 from pdkv.records import Engine, KvDtype, Limits, LoadPoint, Mode, Model, Trial, Workload
+from pdkv.study.config_engine import resolve_engine
 from pdkv.study.config_messages import choices, explain, fault
-from pdkv.study.config_promises import (
-    DISAGGREGATED,
-    EIGHT_BIT,
-    KNOWN_MODES,
-    REPLICATED,
-    SIXTEEN_BIT,
-    check_precisions,
-    check_promises,
-)
+from pdkv.study.config_mode import resolve_mode
+from pdkv.study.config_names import check_names
+from pdkv.study.config_promises import EIGHT_BIT, SIXTEEN_BIT, check_precisions
 from pdkv.study.config_schema import (
     CostSection,
-    EngineSection,
     LimitsSection,
-    ModeSection,
     ReportSection,
     ServiceLevelSection,
     StudySection,
     WorkloadSection,
 )
 from pdkv.study.config_values import check_values
-from pdkv.study.engine_args import check_args, normalize_args
-from pdkv.study.yaml_source import KeyPath, YamlSource, read_yaml
+from pdkv.study.yaml_source import YamlSource, read_yaml
 
-RESERVED_NAMES = {"cell.json", "summary", "summary.csv", "summary.parquet", "comparisons.csv", "logs", "report"}
 MINIMUM_TOKEN_BUDGET = 2048
 
 
@@ -142,13 +130,13 @@ def _overlay(data: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
 
 def _resolve(section: StudySection, source: YamlSource) -> Study:
     for kind, names in (("workloads", section.workloads), ("modes", section.modes)):
-        _check_names(kind, list(names), source)
-    modes = tuple(_mode(name, mode, source) for name, mode in section.modes.items())
+        check_names(kind, list(names), source)
+    modes = tuple(resolve_mode(name, mode, source) for name, mode in section.modes.items())
     dtypes = _dtypes(section.dtypes, source)
     check_precisions(modes, section.dtypes, source)
     study = Study(
         model=Model(**section.model.model_dump()),
-        engine=_engine(section.engine, source),
+        engine=resolve_engine(section.engine, source),
         workloads=tuple(_workload(name, workload) for name, workload in section.workloads.items()),
         modes=modes,
         dtypes=dtypes,
@@ -196,108 +184,6 @@ def _workload(name: str, section: WorkloadSection) -> Workload:
     return Workload(name, section.input_tokens, section.output_tokens, section.max_model_len, tuple(closed + opened))
 
 
-def _engine(section: EngineSection, source: YamlSource) -> Engine:
-    named = [key for key in ("python", "command") if getattr(section, key)]
-    if len(named) == 2 or (named and section.kind not in ("auto", "custom")):
-        raise fault(
-            source,
-            ("engine",),
-            "names more than one engine",
-            "one of kind: auto, kind: cpu, kind: cuda, python, command",
-        )
-    if section.kind == "custom" and not named:
-        raise fault(source, ("engine",), "kind custom without an engine", "python: PATH, or command: PREFIX")
-    if section.device != "auto" and not named:
-        raise fault(source, ("engine", "device"), "says what python or command computes on", "kind: cpu, or kind: cuda")
-    command = _words(section.command[0], source) if len(section.command) == 1 else section.command
-    check_args(section.args, ("engine", "args"), source)
-    return Engine(
-        kind="custom" if named else section.kind,
-        python=section.python,
-        command=tuple(command),
-        args=normalize_args(section.args),
-        env=section.env,
-        token_budget=section.token_budget or 0,
-        kv_cache_gib=section.kv_cache_gib,
-        gpu_memory_utilization=section.gpu_memory_utilization,
-        device=section.device,
-    )
-
-
-def _words(command: str, source: YamlSource) -> list[str]:
-    """A command written as one text, as a shell would split it."""
-    try:
-        return shlex.split(command)
-    except ValueError as error:
-        raise fault(source, ("engine", "command"), f"found {command}: {error}", "a list of words") from None
-
-
-def _mode(name: str, section: ModeSection, source: YamlSource) -> Mode:
-    where: KeyPath = ("modes", name)
-    split, copies = DISAGGREGATED.fullmatch(name), REPLICATED.fullmatch(name)
-    check_promises(name, section, source)
-    prefill, decode, replicas = section.prefill, section.decode, section.replicas
-    if split:
-        said = (int(split[1]), int(split[2]))
-        if (prefill or said[0], decode or said[1]) != said or replicas:
-            raise fault(
-                source, where, f"its name says {said[0]} prefill and {said[1]} decode, its settings something else"
-            )
-        prefill, decode = said
-    if copies:
-        if (replicas or int(copies[1])) != int(copies[1]) or prefill or decode:
-            raise fault(source, where, f"its name says {copies[1]} replicas, its settings something else")
-        replicas = int(copies[1])
-    if bool(prefill) != bool(decode) or (prefill and replicas):
-        raise fault(source, where, "a topology that does not exist", "prefill and decode together, or replicas alone")
-    if not prefill and (section.prefill_args or section.decode_args or "kv_connector" in section.model_fields_set):
-        raise fault(
-            source,
-            where,
-            "prefill_args, decode_args or kv_connector without prefill and decode",
-            "prefill: 1, decode: 1",
-        )
-    instances = prefill + decode if prefill and decode else replicas or 1
-    if instances % section.nodes:
-        raise fault(
-            source,
-            (*where, "nodes"),
-            f"{instances} instances can't be dealt evenly to {section.nodes} nodes",
-            " or ".join(str(nodes) for nodes in range(1, instances + 1) if instances % nodes == 0),
-        )
-    says_something = section.model_fields_set or split or copies
-    if not says_something and name not in KNOWN_MODES:
-        raise fault(
-            source,
-            where,
-            f"{name} is not a known mode and has no settings",
-            choices(KNOWN_MODES, name, "or settings for it"),
-        )
-    for key in ("args", "prefill_args", "decode_args"):
-        check_args(getattr(section, key), (*where, key), source)
-    chunked = section.chunked_prefill
-    if name in ("chunked", "unchunked"):
-        if chunked is not None and chunked is not (name == "chunked"):
-            raise fault(source, (*where, "chunked_prefill"), f"{chunked} contradicts the mode's name")
-        chunked = name == "chunked"
-    return Mode(
-        id=name,
-        prefill=prefill or 0,
-        decode=decode or 0,
-        replicas=0 if prefill else replicas or 1,
-        chunked_prefill=chunked,
-        tensor_parallel_size=section.tensor_parallel_size,
-        args=normalize_args(section.args),
-        prefill_args=normalize_args(section.prefill_args),
-        decode_args=normalize_args(section.decode_args),
-        env=section.env,
-        kv_connector=section.kv_connector.name if prefill else None,
-        kv_connector_config=section.kv_connector.config if prefill else {},
-        endpoint=section.endpoint,
-        nodes=section.nodes,
-    )
-
-
 def _dtypes(names: list[str], source: YamlSource) -> tuple[KvDtype, ...]:
     """FP8 cells keep the weights in the study's 16-bit type, so that nothing but the KV cache differs."""
     known = (*SIXTEEN_BIT, *EIGHT_BIT)
@@ -331,28 +217,3 @@ def _baseline(kind: str, asked: str | None, ids: list[str], source: YamlSource) 
     if asked not in ids:
         raise fault(source, ("report", "baseline", kind), f"found {asked}", choices(ids, asked))
     return asked
-
-
-def _check_names(kind: str, names: list[str], source: YamlSource) -> None:
-    """Names become folders: they must be distinct on every file system and safe in every shell."""
-    seen: dict[str, str] = {}
-    for name in names:
-        where: KeyPath = (kind, name)
-        if not re.fullmatch(r"\w[\w.+-]{0,63}", name) or name.endswith("."):
-            raise fault(
-                source,
-                where,
-                f"{name!r} can't be a name",
-                "letters, digits and _ . + -, at most 64, a letter or digit first",
-            )
-        folded = unicodedata.normalize("NFKC", name).casefold()
-        if folded in RESERVED_NAMES or re.fullmatch(r"r\d+", folded):
-            raise fault(source, where, f"{name} is the name of something else under results/", "another name")
-        if folded in seen:
-            raise fault(
-                source,
-                where,
-                f"{name} and {seen[folded]} would share a folder",
-                "names that differ in more than case or accents' coding",
-            )
-        seen[folded] = name
