@@ -40,7 +40,7 @@ SRUN = """\
 #!/bin/bash
 echo "$*" >> "$(dirname "$0")/steps"
 while [[ $1 == --* ]]; do shift; done
-PDKV_LEASE_DIR="$PDKV_LEASE_DIR-second" exec "$@"
+PDKV_LEASE_DIR="$(dirname "$0")/../leases-second" exec "$@"
 """
 SCONTROL = """\
 #!/bin/bash
