@@ -9,6 +9,7 @@ CORES ?= 1
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
+WORKERS := --numprocesses 2 --dist loadfile
 MODEL := .engine/models/bundled
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -35,8 +36,8 @@ report: engine ## measure what is not measured yet, and write the report (CONFIG
 test: .venv/dev.stamp lint ## everything: lint, unit tests, tests with a real engine on the CPU
 	@$(BIN)/pdkv install-engine cpu
 	@$(BIN)/pdkv prepare-model $(MODEL)
-	@echo "test: pytest, real engines included"
-	@PATH="$$PWD/$(BIN):$$PATH" pytest
+	@echo "test: pytest"; PATH="$$PWD/$(BIN):$$PATH" pytest -m "not engine" $(WORKERS)
+	@echo "test: pytest, real engines"; PATH="$$PWD/$(BIN):$$PATH" pytest -m engine
 
 test-slurm: .venv/dev.stamp ## on a real Slurm of one node, started for it: wants root, installs Slurm if it is missing
 	@$(BIN)/pdkv install-engine cpu
@@ -44,7 +45,7 @@ test-slurm: .venv/dev.stamp ## on a real Slurm of one node, started for it: want
 	@tests/slurm/run.sh "$$PWD/$(BIN)/python"
 
 test-quick: .venv/dev.stamp lint ## the same without a real engine: a few minutes
-	@PATH="$$PWD/$(BIN):$$PATH" pytest -m "not engine"
+	@PATH="$$PWD/$(BIN):$$PATH" pytest -m "not engine" $(WORKERS)
 
 lint: .venv/dev.stamp ## ruff, mypy, snakefmt, snakemake --lint
 	@echo "lint: ruff"; $(BIN)/ruff check .; $(BIN)/ruff format --check --quiet .
