@@ -200,6 +200,7 @@ class TestPlacement:
         assert len(numbers) == 4
         assert instances[0].server.argv == ["vllm", "--port", str(instances[0].server.port), '{"kv": {"x": 1}}']
         assert instances[0].server.env["PDKV_TRIAL"] == "unique"
+        assert instances[0].server.env["SPT_NOENV"] == "1", "a title would be written over the mark"
         assert "CUDA_VISIBLE_DEVICES" not in instances[0].server.env
 
     def test_each_instance_gets_gpus_of_its_own(self, tmp_path: Path, ports: PortReservation) -> None:

@@ -13,7 +13,7 @@ from pdkv.measuring.job_nodes import Node
 from pdkv.measuring.other_node import OtherNode, TrialNodes, instances_on
 from pdkv.measuring.ports import PortReservation
 from pdkv.measuring.server_process import ServerProcess
-from pdkv.measuring.trial_mark import MARK
+from pdkv.measuring.trial_mark import MARK, READABLE
 
 _PLACEHOLDER = re.compile(r"\{(host|port|kv_port|cores|metrics_port|url:[^{}]+)\}")
 
@@ -119,7 +119,8 @@ def _place_on(
         own_gpus, free_gpus = free_gpus[: spec["gpus"]], free_gpus[spec["gpus"] :]
         values = {"port": str(port), "kv_port": str(kv_port), "cores": format_cores(share)}
         values["host"] = place.node.address if place.node else "127.0.0.1"
-        env = {name: fill_placeholders(value, values) for name, value in spec["env"].items()} | {MARK: place.mark}
+        env = {name: fill_placeholders(value, values) for name, value in spec["env"].items()}
+        env |= {MARK: place.mark, **READABLE}
         if own_gpus:
             env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(own_gpus)}
         argv = [fill_placeholders(word, values) for word in spec["argv"]]

@@ -199,7 +199,7 @@ def process_start_s() -> float:
 def find_marked(mark: str) -> list[ProcessInfo]:
     """Processes whose environment, as given at their start, holds ``mark`` (``NAME=value``) and can still be read.
 
-    A process that retitled itself may have overwritten it: finding none proves nothing.
+    A process that retitled itself may have overwritten it (:mod:`pdkv.measuring.trial_mark` asks vLLM's not to).
     """
     found = []
     wanted = mark.encode()

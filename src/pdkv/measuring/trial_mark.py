@@ -12,6 +12,9 @@ from pdkv.measuring.lease_files import FOLDER_VARIABLE
 from pdkv.measuring.process_tree import ProcessInfo, descendants, read_process
 
 MARK = "PDKV_TRIAL"
+# vLLM's engine core and workers give themselves a title, and setproctitle would write it over the environment in which
+# the mark is found: where even the keepers were killed, it is the only way to find them.
+READABLE = {"SPT_NOENV": "1"}
 
 
 def make_mark() -> str:
