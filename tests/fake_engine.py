@@ -22,7 +22,7 @@ FAKE_PREFILLS_FROM computes prompts itself from this transfer on, whatever came 
 FAKE_LOSES_FROM    from this transfer on none of them succeeds: the prompt is computed again
 FAKE_EXPIRES_FROM  from this prompt on gives the KV cache up before anybody has fetched it
 FAKE_COUNTS_NONE   says nothing of transfers on its metrics page
-FAKE_TELLS_ALL     writes its environment into its log, and into what it says of itself
+FAKE_TELLS_ALL     writes its environment into its log, and into what it says of itself, in answers and errors too
 """
 
 import argparse
@@ -140,7 +140,8 @@ class Handler(BaseHTTPRequestHandler):
             os.execv(sys.executable, [sys.executable, *sys.argv])
         status = int(os.environ.get("FAKE_STATUS", "200"))
         if status != 200 and number > 1:
-            self.answer(status, json.dumps({"error": {"message": "told to fail", "code": status}}))
+            told = environment_told() if "FAKE_TELLS_ALL" in os.environ else ""
+            self.answer(status, json.dumps({"error": {"message": f"told to fail {told}".strip(), "code": status}}))
             return
         transfer = body.get("kv_transfer_params") or {}
         self.engine.count(len(body["prompt"]), transfer)
@@ -169,6 +170,8 @@ class Handler(BaseHTTPRequestHandler):
             for i in range(body["max_tokens"])
         ]
         events[-1]["choices"][0]["finish_reason"] = "length"
+        if "FAKE_TELLS_ALL" in os.environ:
+            events[0]["env"] = dict(os.environ)
         for event in [*events, {"model": self.engine.model, "choices": [], "usage": usage}]:
             time.sleep(float(os.environ.get("FAKE_TOKEN_S", "0.005")))
             self.chunk(f"data: {json.dumps(event)}\n\n")

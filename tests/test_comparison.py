@@ -326,6 +326,34 @@ def test_other_surroundings_are_refused_by_name(study: Study, change: Mapping[st
     assert words in row["note"]
 
 
+INHERITED = {"NCCL_DEBUG": "INFO", "UCX_TLS": None}
+
+
+@pytest.mark.fault(
+    "host",
+    "servers of two cells got another NCCL, UCX, TORCH or CUDA variable from the shell",
+    "not compared, with the variable and both values",
+)
+@pytest.mark.parametrize(
+    ("base", "cell", "words"),
+    [
+        (INHERITED, INHERITED, ""),
+        (INHERITED, {**INHERITED, "NCCL_DEBUG": "WARN"}, "NCCL_DEBUG: WARN / INFO"),
+        (INHERITED, {"UCX_TLS": None}, "NCCL_DEBUG: not set / INFO"),
+        (INHERITED, {**INHERITED, "UCX_TLS": "tcp"}, ""),  # the base has one of its own, from its plan
+        (INHERITED, {"NCCL_DEBUG": "INFO"}, ""),
+        (INHERITED, None, ""),  # measured before variables were recorded
+    ],
+)
+def test_other_variables_of_the_shell_are_refused_by_name(
+    study: Study, base: Mapping[str, Any], cell: Mapping[str, Any] | None, words: str
+) -> None:
+    study.add("default", "fp16", [load(1)], environment={**ENVIRONMENT, "inherited": base})
+    study.add("default", "fp8", [load(2)], environment=ENVIRONMENT | ({"inherited": cell} if cell is not None else {}))
+    row = study.row()
+    assert row["note"].startswith(f"not comparable: {words}") if words else row["ratio"]
+
+
 def busy_checks(state: str) -> dict[str, Any]:
     return {"trace": [check(CHECK, state)]}
 

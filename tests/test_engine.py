@@ -14,7 +14,7 @@ from pdkv.measuring.cores import cores_of_gpus, format_cores, split_cores
 from pdkv.measuring.engine import fill_placeholders, place_instances
 from pdkv.measuring.ports import PortReservation, reserved_ports
 from pdkv.measuring.process_tree import read_process
-from pdkv.measuring.server_environment import clean_environment
+from pdkv.measuring.server_environment import clean_environment, inherited_settings
 from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
 
 FAKE_ENGINE = str(Path(__file__).with_name("fake_engine.py"))
@@ -312,3 +312,31 @@ def test_environment_of_a_server_holds_no_setting_of_the_shell() -> None:
         "no_proxy": "127.0.0.1,localhost",
         "NO_PROXY": "127.0.0.1,localhost",
     }
+
+
+def test_settings_that_servers_get_from_the_shell_are_recorded() -> None:
+    shell = {
+        "PATH": "/bin",
+        "HF_TOKEN": "hf_1",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_TOPO_FILE": f"{Path.home()}/topology.xml",
+        "UCX_TLS": "tcp",
+        "UCX_NET_DEVICES": "eth0",
+        "TORCH_AUTH_TOKEN": "not to be read",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "TRITON_CACHE_DIR": "/cache",
+        "VLLM_ATTENTION_BACKEND": "never reaches a server",
+    }
+    instances = [
+        {"argv": ["vllm", "serve"], "env": {"UCX_TLS": "cuda_ipc", "UCX_NET_DEVICES": "all", "VLLM_X": "{port}"}},
+        {"argv": ["vllm", "serve"], "env": {"UCX_TLS": "cuda_ipc"}},
+    ]
+    assert inherited_settings(instances, shell) == {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_TOPO_FILE": "~/topology.xml",
+        "TORCH_AUTH_TOKEN": "[hidden]",
+        "UCX_NET_DEVICES": "eth0",  # by the second one
+        "UCX_TLS": None,
+    }
+    container = ["docker", "run", "--env", "NCCL_DEBUG", "image"]
+    assert inherited_settings([{"argv": container, "env": {}}], shell) == {"NCCL_DEBUG": "INFO"}

@@ -56,7 +56,11 @@ def study_text() -> str:
             "workloads": {
                 "w-é.+": {"input_tokens": 8, "output_tokens": 4, "concurrency": 1, "requests": 4, "max_model_len": 64}
             },
-            "modes": {"mine": {"args": {"max_num_seqs": 8}}, "broken": {"env": {"FAKE_EXIT": "3", "ODD": HOSTILE}}},
+            "modes": {
+                "mine": {"args": {"max_num_seqs": 8}},
+                "broken": {"env": {"FAKE_EXIT": "3", "ODD": HOSTILE}},
+                "failing": {"env": {"FAKE_STATUS": "500"}},  # with an error that tells all
+            },
             "dtypes": ["fp16"],
             "report": {"title": HOSTILE, "claims": CLAIMS},
         },
@@ -144,6 +148,10 @@ def test_the_server_did_tell(finished: tuple[Path, str]) -> None:
     assert "HF_TOKEN" in scrapes
     broken = json.loads((folder / "results/w-é.+/broken/fp16/r1/stages.json").read_text("utf-8"))
     assert broken["outcome"]["status"] == "failed"
+    answers = everything_in(folder / "results/w-é.+/mine/fp16/r1/events.parquet").decode()
+    assert "HF_TOKEN" in answers and "[hidden]**" in answers
+    failing = json.loads((folder / "results/w-é.+/failing/fp16/r1/stages.json").read_text("utf-8"))
+    assert "500 Internal Server Error: " in failing["outcome"]["reason"]
     assert "AWS_SECRET_ACCESS_KEY=[hidden]" in broken["outcome"]["excerpt"] or "[hidden]" in json.dumps(broken)
 
 

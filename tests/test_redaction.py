@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pdkv.redaction import looks_secret, redact, redact_files, secret_values
+from pdkv.redaction import looks_secret, redact, redact_answer, redact_files, secret_values
 from pdkv.secret_names import is_secret_name
 
 SECRET = """
@@ -139,3 +139,27 @@ def test_files_are_cleared_however_json_spells_it(tmp_path: Path):
     assert [path.name for path in changed] == ["a.json", "b.log"]
     assert json.loads(json.loads((tmp_path / "a.json").read_text())["page"]) == {"env": "[hidden]"}
     assert (tmp_path / "b.log").read_bytes() == b"x=[hidden]\n\xff"
+
+
+HEAD = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 60\r\n\r\n"
+
+
+@pytest.mark.fault(
+    "input",
+    "an answer of a server echoes an API key or token",
+    "covered before it is stored, by as many bytes: lengths and times of the answer stay as they came",
+)
+@pytest.mark.parametrize(
+    ("data", "stored"),
+    [
+        (HEAD + b'{"error": "no key our-own-key"}', HEAD + b'{"error": "no key [hidden]***"}'),
+        (HEAD + b"key hf_" + b"a1" * 15, HEAD + b"key [hidden]" + b"*" * 25),  # nobody's that we know
+        (HEAD + "say pässword.".encode(), HEAD + b"say [hidden]*."),
+        (b"HTTP/1.1 200 OK\r\n\r\ndata: our-own-key\n\n", b"HTTP/1.1 200 OK\r\n\r\ndata: [hidden]***\n\n"),
+        (b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe 12345678", b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe 12345678"),
+    ],
+)
+def test_an_answer_keeps_its_lengths(data: bytes, stored: bytes) -> None:
+    covered = redact_answer(data, ["our-own-key", "12345678", "pässword"])
+    assert covered == stored
+    assert len(covered) == len(data)

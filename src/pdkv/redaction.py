@@ -8,7 +8,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +88,14 @@ def _is_login(text: str) -> bool:
         return False
 
 
-def hide_forms(text: str) -> str:
+def hide_forms(text: str, cover: Callable[[str], str] = lambda _secret: HIDDEN) -> str:
     """``text`` with everything hidden that is a secret by its form, whoever it belongs to."""
-    text = _TOKEN.sub(HIDDEN, text)
-    text = _ADDRESS.sub(lambda match: (match["before"] or match["scheme"]) + HIDDEN, text)
-    text = _HEADER.sub(lambda match: match["before"] + HIDDEN, text)
-    return _QUERY.sub(lambda match: match["before"] + HIDDEN if is_secret_name(match["name"]) else match[0], text)
+    text = _TOKEN.sub(lambda match: cover(match[0]), text)
+    text = _ADDRESS.sub(lambda match: (match["before"] or match["scheme"]) + cover(match["secret"] or match["user"]), text)
+    text = _HEADER.sub(lambda match: match["before"] + cover(match["secret"]), text)
+    return _QUERY.sub(
+        lambda match: match["before"] + cover(match["secret"]) if is_secret_name(match["name"]) else match[0], text
+    )
 
 
 def redact(text: str, secrets: Iterable[str] | None = None) -> str:
@@ -103,11 +105,32 @@ def redact(text: str, secrets: Iterable[str] | None = None) -> str:
     return hide_forms(text)
 
 
-def _hide(secret: str, text: str) -> str:
+def redact_answer(data: bytes, secrets: Iterable[str]) -> bytes:
+    """The bytes of an HTTP answer with secrets covered, each by as many: all lengths in it stay true.
+
+    What is secret for its form takes long to find, 1 s for 1 MB. It is looked for in errors and beside addresses: a
+    stream of tokens, of which there may be gigabytes, is neither.
+    """
+    found = [spelling for secret in secrets for spelling in _spellings(secret) if spelling.encode() in data]
+    has_succeeded = data.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200")) and b'"error"' not in data
+    may_hold_forms = not has_succeeded or b"://" in data
+    if not found and not may_hold_forms:
+        return data
+    text = data.decode("latin-1")  # a character for each byte
+    for spelling in found:
+        text = _hide(spelling.encode().decode("latin-1"), text, _cover)
+    return (hide_forms(text, _cover) if may_hold_forms else text).encode("latin-1")
+
+
+def _cover(secret: str) -> str:
+    return f"{HIDDEN:*<{len(secret)}}" if len(secret) >= len(HIDDEN) else "*" * len(secret)
+
+
+def _hide(secret: str, text: str, cover: Callable[[str], str] = lambda _secret: HIDDEN) -> str:
     """A secret of digits only where it is given as a text: a measured number must stay one, in JSON and in metrics."""
     if re.fullmatch(r"[0-9.]+", secret):
-        return re.sub(rf"(?<=[=\"']){re.escape(secret)}(?![\w.])", HIDDEN, text)
-    return text.replace(secret, HIDDEN)
+        return re.sub(rf"(?<=[=\"']){re.escape(secret)}(?![\w.])", lambda _: cover(secret), text)
+    return text.replace(secret, cover(secret))
 
 
 def redact_values(value: Any, secrets: Sequence[str] | None = None) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pdkv.analysing.comparability import config_facts, differing_facts, environment_facts
+from pdkv.analysing.comparability import config_facts, differing_environments, differing_facts
 from pdkv.analysing.host_load import host_load, same_load
 from pdkv.study.config_promises import EIGHT_BIT
 
@@ -137,7 +137,7 @@ def _aligned(pair: Pair) -> Iterator[tuple[CellContent, CellContent, tuple[str, 
 def _differences(one: CellContent, other: CellContent, factors: tuple[str, ...]) -> list[str]:
     loads = host_load(one), host_load(other)
     return [
-        *differing_facts(environment_facts(one["environment"]), environment_facts(other["environment"])),
+        *differing_environments(one["environment"], other["environment"]),
         *([] if same_load(*loads) else differing_facts({"host load": loads[0]}, {"host load": loads[1]})),
         *differing_facts(config_facts(one["config"], factors), config_facts(other["config"], factors)),
     ]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pdkv.analysing.checks import Check, state_of
-from pdkv.analysing.comparability import differing_facts, environment_facts
+from pdkv.analysing.comparability import differing_environments
 from pdkv.analysing.metrics import THROUGHPUTS, latency_metrics
 from pdkv.analysing.point_requests import REQUEST_COLUMNS, PointRequests, requests_of_point
 from pdkv.analysing.server_totals import combine_server_counters
@@ -229,12 +229,12 @@ def _cell_state(launches: Sequence[Launch], points: Sequence[Mapping[str, Any] |
 
 def _check_same_environment(launches: Sequence[Launch]) -> Check:
     name = "same environment in all launches"
-    recorded = [environment_facts(launch.stages["environment"]) for launch in launches if launch.stages["environment"]]
+    recorded = [launch.stages["environment"] for launch in launches if launch.stages["environment"]]
     if len(recorded) < 2:
         return (
             Check(name, "passed", "one launch") if recorded else Check(name, "unknown", "no environment was recorded")
         )
-    differing = sorted({text for other in recorded[1:] for text in differing_facts(recorded[0], other)})
+    differing = sorted({text for other in recorded[1:] for text in differing_environments(recorded[0], other)})
     if not differing:
         return Check(name, "passed", f"{len(recorded)} launches")
     return Check(name, "suspect", "; ".join(differing), "measure all launches of a cell on one machine and one engine")

@@ -5,6 +5,8 @@ from typing import Any
 
 _ENVIRONMENT = ("host_cpu", "cuda_driver")
 _ENGINE = ("vllm", "torch", "transformers")  # router and connector belong to the mode
+UNSET = "not set"
+LONGEST_VALUE = 60
 # When to give up does not touch a request that was answered.
 _WITHOUT_EFFECT = ("limits.launch_timeout_s", "limits.request_timeout_s", "limits.trial_timeout_s")
 
@@ -25,6 +27,34 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
         "gpu": sorted({f"{gpu['name']}, {gpu['memory_bytes']} bytes" for gpu in gpus}),
         "gpu driver": sorted({str(gpu["driver"]) for gpu in gpus}),
     }
+
+
+def differing_environments(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What keeps two fingerprints from being one: facts, and variables that the servers got from the shell."""
+    variables = [
+        f"{name}: {' / '.join(UNSET if value is None else _shorten(value) for value in values)}"
+        for name, values in differing_variables([one, other]).items()
+    ]
+    return [*differing_facts(environment_facts(one), environment_facts(other)), *variables]
+
+
+def differing_variables(environments: Sequence[Mapping[str, Any]]) -> dict[str, list[str | None]]:
+    """What servers got from the shell and was not the same everywhere: values in that order, None where not set.
+
+    A launch from before this was recorded is not known to differ from any other, and takes part with no variable. So
+    does one whose plan has a value of its own for it: that belongs to the compared config.
+    """
+    recorded = [each["inherited"] for each in environments if each.get("inherited") is not None]
+    found = {}
+    for name in sorted({name for settings in recorded for name in settings}):
+        values = [settings.get(name) for settings in recorded if settings.get(name, "") is not None]
+        if len(set(values)) > 1:
+            found[name] = values
+    return found
+
+
+def _shorten(value: str) -> str:
+    return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}…"
 
 
 def _of_all(values: Iterable[Any]) -> Any:

@@ -22,6 +22,7 @@ from pdkv.measuring.scraper import Source, sources_of
 from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
 from pdkv.measuring.shared_memory import FOLDER, free_bytes
 from pdkv.measuring.trial_mark import MARK, make_mark
+from pdkv.redaction import redact
 from pdkv.units import format_bytes
 
 ENDPOINT = "endpoint"
@@ -145,14 +146,13 @@ class Deployment:
                 raise StageFailed(stage, server.ending(), excerpt=excerpt(server.log_tail()))
 
     def explain(self, failure: StageFailed) -> StageFailed:
-        """The failure with its cause where a server has ended, else with the end of a log."""
+        """The failure with its cause where a server has ended, else with the end of a log. It quotes servers: no secrets."""
         try:
             self.require_alive(failure.stage, DEATH_IS_KNOWN_S)
         except StageFailed as cause:
-            return StageFailed(failure.stage, cause.args[0].partition(": ")[2], excerpt=cause.excerpt)
-        if not failure.excerpt and self._started:
-            failure.excerpt = excerpt(self._started[0].log_tail())
-        return failure
+            return StageFailed(failure.stage, redact(cause.reason), excerpt=cause.excerpt)
+        log = self._started[0].log_tail() if self._started and not failure.excerpt else ""
+        return StageFailed(failure.stage, redact(failure.reason), excerpt=failure.excerpt or excerpt(log))
 
     def stop(self) -> list[dict[str, Any]]:
         """End all servers and whatever still carries the trial's mark. Returns what is left. May be called again."""

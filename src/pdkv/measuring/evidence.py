@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pdkv.artifacts import atomic_path
+from pdkv.redaction import redact, redact_answer, secret_values
 
 Phase = Literal["warmup", "load"]
 Outcome = Literal["answered", "timeout", "refused", "closed", "cancelled"]
@@ -122,7 +123,14 @@ class Recorder:
     def append(
         self, phase: Phase, point: int, target: str, input_tokens: int, output_tokens: int, answers: list[Answer]
     ) -> None:
-        """Add the answers of one run, in send order; runs of the same phase and point are numbered on."""
+        """Add the answers of one run, in send order; runs of the same phase and point are numbered on.
+
+        A server may echo what it inherited in an answer: secrets are covered in it, here and for good.
+        """
+        secrets = secret_values()
+        for answer in answers:
+            answer.piece_bytes = redact_answer(answer.piece_bytes, secrets)
+            answer.error = answer.error and redact(answer.error, secrets)
         first = self._requests.get((phase, point), 0)
         self._requests[phase, point] = first + len(answers)
         columns: dict[str, Any] = {

@@ -28,6 +28,7 @@ from pdkv.measuring.ports import reserved_ports
 from pdkv.measuring.process_tree import adopted_orphans, descendants, process_start_s
 from pdkv.measuring.prompts import Prompts
 from pdkv.measuring.scraper import Scraper
+from pdkv.measuring.server_environment import inherited_settings
 from pdkv.measuring.shared_memory import list_segments, note_segments
 from pdkv.measuring.stage_record import StageRecord
 from pdkv.measuring.trial_devices import TrialDevices, lease_devices
@@ -114,6 +115,8 @@ def _measure_on_devices(
     ):
         record.started_s += devices.waited_s
         record.environment, record.beside = nodes.describe(devices.describe(plan["engine"]["python"])), devices.beside
+        if not plan["endpoint"]:
+            record.environment["inherited"] = inherited_settings(plan["instances"])  # by servers on all nodes
         record.nodes = nodes.names
         devices.take_cores()
         with (

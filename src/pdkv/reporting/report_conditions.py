@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from pdkv.analysing.comparability import differing_variables
 from pdkv.analysing.study_results import Cell, StudyResults
-from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, left, row
+from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row
 from pdkv.reporting.report_phrases import (
     cell_label,
     hardware,
@@ -80,9 +81,24 @@ def _setup_table(results: StudyResults, say: Wording) -> Table:
             values = []
         if values:
             rows.append(row(say(f"setup.{key}"), same_or_split(values, results, say)))
+    rows += _differing_variables(results, say)
     return Table(
         say("conditions.setup_caption"), (left(say("setup.item")), left(say("setup.value"), wide=True)), tuple(rows)
     )
+
+
+def _differing_variables(results: StudyResults, say: Wording) -> list[tuple[Value, ...]]:
+    """A line for each variable that servers got from the shell and that was not the same for all cells."""
+    environments = [(cell, cell.content.get("environment") or {}) for cell in results.cells]
+    rows = []
+    for name in differing_variables([environment for _, environment in environments]):
+        values = [
+            (cell, str(settings.get(name, say("setup.not_set"))))
+            for cell, environment in environments
+            if (settings := environment.get("inherited")) is not None and settings.get(name, "") is not None
+        ]
+        rows.append(row(say("setup.variable", name=name), same_or_split(values, results, say)))
+    return rows
 
 
 def _from_environment(key: str) -> Callable[[Cell, Wording], str]:
