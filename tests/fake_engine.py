@@ -6,6 +6,8 @@
 FAKE_READY_S       seconds until it listens (0.1); ``never`` never does
 FAKE_EXIT          ends at once with this status after a traceback in its log
 FAKE_WORKERS       this many children in sessions of their own that retitle themselves VLLM::Worker and outlive a kill
+FAKE_CORE          has an engine core, without which it answers with errors for a second and ends with status 0;
+                   ``reaped``: asks at once how that has ended, so that nobody else can
 FAKE_SHM           makes this file in /dev/shm and keeps it mapped
 FAKE_DEAF_S        ignores SIGTERM for so many seconds
 FAKE_DIES_AFTER    is killed (SIGKILL) when it gets its completion number N+1
@@ -30,6 +32,7 @@ import ctypes
 import json
 import mmap
 import os
+import select
 import signal
 import socket
 import struct
@@ -60,6 +63,7 @@ class Engine:
         self.under_load = 0
         self.metrics_read = 0
         self.started_s = time.time()
+        self.is_dead = False
         self.counted: Counter[str] = Counter()
         self.lock = threading.Lock()
 
@@ -138,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
         if number == int(os.environ.get("FAKE_RESTARTS_AT", "0")):
             os.environ.pop("FAKE_RESTARTS_AT")
             os.execv(sys.executable, [sys.executable, *sys.argv])
-        status = int(os.environ.get("FAKE_STATUS", "200"))
+        status = 500 if self.engine.is_dead else int(os.environ.get("FAKE_STATUS", "200"))
         if status != 200 and number > 1:
             told = environment_told() if "FAKE_TELLS_ALL" in os.environ else ""
             self.answer(status, json.dumps({"error": {"message": f"told to fail {told}".strip(), "code": status}}))
@@ -214,17 +218,37 @@ def environment_told() -> str:
     return json.dumps({"vllm_config": {}, "env": dict(os.environ)})
 
 
-def be_worker() -> None:
+def be_child(name: bytes) -> None:
     """Live on in a session of its own, under another name, deaf to everything that can be ignored."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(PR_SET_NAME, b"VLLM::Worker", 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_NAME, name, 0, 0, 0)
+    print("named", flush=True)
     time.sleep(120)
 
 
+def start_core(engine: Engine, server: ThreadingHTTPServer) -> None:
+    core = subprocess.Popen([sys.executable, __file__, "core"], stdout=subprocess.PIPE)
+    assert core.stdout
+    core.stdout.readline()
+    threading.Thread(target=end_with_core, args=(engine, core, server), daemon=True).start()
+
+
+def end_with_core(engine: Engine, core: "subprocess.Popen[bytes]", server: ThreadingHTTPServer) -> None:
+    """As vLLM's API server: it answers with errors for a while, and calls its end an orderly one."""
+    if os.environ["FAKE_CORE"] == "reaped":
+        core.wait()
+    else:
+        select.select([os.pidfd_open(core.pid)], [], [])
+    engine.is_dead = True
+    print("WARNING 11-30 04:00:00 [fake.py:3] [shutdown] MPClient: engine core exited unexpectedly", flush=True)
+    time.sleep(1)
+    server.shutdown()
+
+
 def main() -> None:
-    if sys.argv[1:] == ["worker"]:
-        be_worker()
+    if sys.argv[1:] in (["worker"], ["core"]):
+        be_child(b"VLLM::Worker" if sys.argv[1] == "worker" else b"VLLM::EngineCore")
         return
     parser = argparse.ArgumentParser()
     parser.add_argument("verb", choices=["serve"])
@@ -264,6 +288,8 @@ def main() -> None:
     Handler.engine = Engine(options.served_model_name)
     server = ThreadingHTTPServer((options.host, options.port), Handler)
     server.daemon_threads = True
+    if "FAKE_CORE" in os.environ:
+        start_core(Handler.engine, server)
     server.serve_forever()
 
 

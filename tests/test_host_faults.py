@@ -23,6 +23,7 @@ from trial_plans import fake_plan
 from whole_trials import MeasuredTrial
 
 from pdkv.artifacts import read_json, write_json
+from pdkv.measuring.process_tree import descendants
 from pdkv.measuring.trial import Measurement
 from pdkv.measuring.trial_folder import GATHERING
 
@@ -68,6 +69,27 @@ def test_a_signal_to_the_engine(measure: Measure, monkeypatch: pytest.MonkeyPatc
     trial = measure(fake_plan(requests=4000, FAKE_WORKERS="2"))
     assert trial.failure and trial.failure.stage == "load"
     assert trial.failure.reason.startswith(f"single was killed by signal {number:d} ({number.name})")
+
+
+@pytest.mark.fault(
+    "load",
+    "the engine core alone is killed in mid-load",
+    "failed at load: which process was killed, by which signal, who sends such a one and where to look",
+)
+@pytest.mark.parametrize("core", ["kept", "reaped"])
+def test_a_killed_engine_core(measure: Measure, monkeypatch: pytest.MonkeyPatch, core: str) -> None:
+    """The server ends by itself later, with status 0, and its log names no error."""
+
+    def victim(trial: Measurement) -> int | None:
+        return next(each.pid for each in descendants(trial.deployment.instances[0].server.pid or 0))
+
+    strike_in_load(monkeypatch, victim, signal.SIGKILL)
+    trial = measure(fake_plan(requests=4000, FAKE_CORE=core))
+    assert trial.failure and trial.failure.stage == "load"
+    how = r"been killed by signal 9 \(SIGKILL\): .*dmesg.*" + ("|ended before" if core == "reaped" else "")
+    told = rf"single ended with status 0: its process VLLM::EngineCor \(\d+\) had ({how})"
+    assert re.fullmatch(told, trial.failure.reason), trial.failure.reason
+    assert "engine core exited unexpectedly" in trial.failure.excerpt
 
 
 @pytest.mark.fault(

@@ -20,6 +20,8 @@ import pytest
 from study_processes import kill_all, require_free_leases, require_no_process
 from whole_trials import require_free_port
 
+from pdkv.analysing.launch_facts import read_launch
+from pdkv.analysing.load_facts import read_load
 from pdkv.artifacts import read_json, write_json
 from pdkv.measuring.plan import plan_trial
 from pdkv.measuring.resolve import choose_engine, resolve_model
@@ -59,6 +61,15 @@ class RealTrial:
             instance["argv"][instance["argv"].index(flag) + 1] = value
         return self
 
+    def lead_past_prefill(self) -> "RealTrial":
+        """A router that hands every request to decode alone, and 16 of them."""
+        argv = self.plan["router"]["argv"]
+        start = argv.index("--vllm-pd-disaggregation")
+        argv[start:] = ["--worker-urls", "{url:decode-0}"]
+        for points in (self.plan["points"], self.plan["trial"]["workload"]["points"]):
+            points[0]["requests"] = 16
+        return self
+
     def start(self) -> "RealTrial":
         write_json(self.out / "plan.json", "plan/1", {**self.plan, "source": ""})
         command = [sys.executable, "-m", "pdkv", "measure", str(self.out), "--log", str(self.folder / "measure.log")]
@@ -89,7 +100,7 @@ class RealTrial:
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess, OSError):
                 log = Path(f"/proc/{process.pid}/fd/1").readlink()
-                if "serve" in process.cmdline() and log.name == f"{name}.log":
+                if ("serve" in process.cmdline() or name == "router") and log.name == f"{name}.log":
                     return process
         return None
 
@@ -230,7 +241,11 @@ def under_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, R
 def test_core_killed_under_load(under_load: dict[str, RealTrial]) -> None:
     outcome = under_load["core"].ended()
     assert (outcome["status"], outcome["stage"]) == ("failed", "load")
-    assert outcome["reason"].startswith("single ended with status 0"), outcome  # vLLM calls that an orderly end
+    # vLLM calls that an orderly end, and asks so soon how its core ended that only newer kernels can tell it others.
+    how = r"(been killed by signal 9 \(SIGKILL\).*|ended before)"
+    told = rf"single ended with status 0: its process VLLM::EngineCore? \(\d+\) had {how}"
+    assert re.fullmatch(told, outcome["reason"]), outcome
+    assert "engine core exited unexpectedly" in outcome["excerpt"]
 
 
 @pytest.mark.fault(
@@ -246,16 +261,50 @@ def test_measurement_killed_under_load(under_load: dict[str, RealTrial]) -> None
     assert not (trial.out / "stages.json").exists()
 
 
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RealTrial]]:
+    """Trials of prefill and decode: a server of two is killed in mid-load, a third one's router forgets prefill."""
+    folder = tmp_path_factory.mktemp("pairs")
+    trials = {
+        "router": RealTrial(folder / "router", "1p1d").start(),
+        "decode-0": RealTrial(folder / "decode", "1p1d").start(),
+        "past prefill": RealTrial(folder / "past", "1p1d").lead_past_prefill().start(),
+    }
+    try:
+        for victim in ("router", "decode-0"):
+            trials[victim].wait_for(trials[victim].is_under_load)
+            trials[victim].server(victim).send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+        yield trials
+    finally:
+        kill_all(folder)
+
+
 @pytest.mark.fault(
     "pd", "decode is killed in the middle of the load", "failed at load, decode is named with its signal"
 )
-def test_decode_killed_under_load(tmp_path: Path) -> None:
-    trial = RealTrial(tmp_path / "pair", "1p1d").start()
-    try:
-        trial.wait_for(trial.is_under_load)
-        trial.server("decode-0").send_signal(signal.SIGKILL)  # type: ignore[union-attr]
-        outcome = trial.ended()
-    finally:
-        kill_all(tmp_path)
+def test_decode_killed_under_load(pairs: dict[str, RealTrial]) -> None:
+    outcome = pairs["decode-0"].ended()
     assert (outcome["status"], outcome["stage"]) == ("failed", "load")
     assert outcome["reason"].startswith("decode-0 was killed by signal 9 (SIGKILL)")
+
+
+@pytest.mark.fault("launch", "the router dies under load", "failed at load, the router is named with its signal")
+def test_router_killed_under_load(pairs: dict[str, RealTrial]) -> None:
+    outcome = pairs["router"].ended()
+    assert (outcome["status"], outcome["stage"]) == ("failed", "load")
+    assert outcome["reason"].startswith("router was killed by signal 9 (SIGKILL)")
+
+
+@pytest.mark.fault(
+    "pd", "decode prefills by itself instead of fetching", "invalid, with the tokens that decode prefilled"
+)
+def test_decode_that_prefills_by_itself(pairs: dict[str, RealTrial]) -> None:
+    """All requests are answered, and rightly."""
+    trial = pairs["past prefill"]
+    assert trial.ended()["status"] == "ok"
+    read_launch(trial.out)
+    read_load(trial.out)
+    checks = {check["name"]: check for check in read_json(trial.out / "metrics.json", "metrics/1")["checks"]}
+    assert checks["requests answered without error"]["state"] == "passed"
+    assert checks["KV cache transferred for every request"]["state"] == "failed"
+    assert checks["no prefill on decode instances"]["state"] == "failed"

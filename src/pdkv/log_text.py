@@ -31,6 +31,7 @@ _CONSEQUENCE = re.compile(
 # Errors that say still less: the other end of a pipe is gone.
 _BROKEN_PIPE = re.compile(r"^(?:BrokenPipeError|ConnectionResetError|EOFError)\b")
 _SHUTDOWN = re.compile(r"\[shutdown\]|received signal|Received SIGTERM|Gracefully stopping")
+_UNASKED = re.compile(r"\[shutdown\].* unexpectedly")
 _CARETS = re.compile(r"^[\s^~]*$")
 
 
@@ -58,8 +59,8 @@ def excerpt(text: str, lines: int = 30) -> str:
     """
     shown = _shown_lines(text)
     cause = _find_cause(shown)
-    if cause is None:  # what happened before the stop says more than the stop itself
-        shown = shown[: _shutdown_start(shown)] or shown
+    if cause is None:  # what happened before the stop says more than the stop itself, unless nobody asked for it
+        shown = shown[: _shutdown_start(shown) + bool(_UNASKED.search("\n".join(shown)))] or shown
     kept = [line for line in shown if not _CARETS.match(line)]
     if cause is None or shown[cause] not in kept[:-lines]:
         return "\n".join(_shorten(line) for line in kept[-lines:])

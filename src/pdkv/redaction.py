@@ -91,7 +91,9 @@ def _is_login(text: str) -> bool:
 def hide_forms(text: str, cover: Callable[[str], str] = lambda _secret: HIDDEN) -> str:
     """``text`` with everything hidden that is a secret by its form, whoever it belongs to."""
     text = _TOKEN.sub(lambda match: cover(match[0]), text)
-    text = _ADDRESS.sub(lambda match: (match["before"] or match["scheme"]) + cover(match["secret"] or match["user"]), text)
+    text = _ADDRESS.sub(
+        lambda match: (match["before"] or match["scheme"]) + cover(match["secret"] or match["user"]), text
+    )
     text = _HEADER.sub(lambda match: match["before"] + cover(match["secret"]), text)
     return _QUERY.sub(
         lambda match: match["before"] + cover(match["secret"]) if is_secret_name(match["name"]) else match[0], text

@@ -98,6 +98,8 @@ class Deployment:
         if self.router:
             self._start([self.router.server])
             await_ready([self.router.server], self.model, timeout_s, while_waiting=while_waiting)
+        for server in servers:
+            server.watch_descendants()
 
     def find_containers(self) -> bool:
         """Whether servers run in containers of a daemon; from now on their pids are those of what runs in there."""
@@ -146,7 +148,7 @@ class Deployment:
                 raise StageFailed(stage, server.ending(), excerpt=excerpt(server.log_tail()))
 
     def explain(self, failure: StageFailed) -> StageFailed:
-        """The failure with its cause where a server has ended, else with the end of a log. It quotes servers: no secrets."""
+        """The failure with its cause where a server has ended, else with the end of a log; free of secrets."""
         try:
             self.require_alive(failure.stage, DEATH_IS_KNOWN_S)
         except StageFailed as cause:

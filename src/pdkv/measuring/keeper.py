@@ -3,14 +3,16 @@
 ``python -m pdkv.measuring.keeper`` reads its order, one line of JSON ``{argv, env, cores, log, grace_s, remove}``, from
 standard input, starts the server in a session of its own and writes ``{"pid": N}``. It ends the server when it is told
 to stop (SIGTERM), when standard input closes (that is how it learns that the measurement was killed), or when the
-server ends by itself. Then it writes ``{"code": N}``, ends everything that descends from the server, runs ``remove``,
-the command that ends a container of a daemon, and writes ``{"killed": […], "left": […], "removed": […]}`` (processes,
-and shared memory).
+server ends by itself. Any further line tells it to watch what descends from the server now: for each of these that ends
+badly it writes ``{"died": {pid, name, signal, status}}``, both null where that can't be known. Last it writes
+``{"code": N}``, ends everything that descends from the server, runs ``remove``, the command that ends a container of a
+daemon, and writes ``{"killed": […], "left": […], "removed": […]}`` (processes, and shared memory).
 
 It is a process of its own because neither SIGKILL nor a crash of the measurement may leave an engine on a device, and a
 subreaper, because workers of an engine leave its process group and are orphaned when the engine is killed.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -26,7 +28,9 @@ from pdkv.measuring.process_tree import (
     become_subreaper,
     descendants,
     die_with_parent,
+    full_name,
     kill_descendants,
+    read_wait_status,
     reap_children,
 )
 from pdkv.measuring.shared_memory import list_segments, mapped_segments, remove_abandoned
@@ -92,8 +96,12 @@ def _start_server(order: dict[str, Any]) -> int:
 
 def _watch(server: int, wake: int) -> int | None:
     """Wait until the server has ended (its return code) or must be ended (None)."""
+    watched: dict[int, tuple[ProcessInfo, str]] = {}
     while True:
-        readable, _, _ = select.select([sys.stdin, wake], [], [])
+        readable, _, _ = select.select([sys.stdin, wake, *watched], [], [])
+        for handle in [each for each in watched if each in readable]:  # at once: its parent takes away how it ended
+            _tell_death(*watched.pop(handle), handle)
+            os.close(handle)
         if wake in readable:
             signals = os.read(wake, 4096)
             codes = reap_children()
@@ -101,8 +109,30 @@ def _watch(server: int, wake: int) -> int | None:
                 return codes[server]
             if any(number != signal.SIGCHLD for number in signals):
                 return None
-        if sys.stdin in readable and not os.read(sys.stdin.fileno(), 4096):
-            return None
+        if sys.stdin in readable:
+            if not os.read(sys.stdin.fileno(), 4096):
+                return None
+            watched |= _open_descendants(server, {process.pid for process, _ in watched.values()})
+
+
+def _open_descendants(server: int, known: set[int]) -> dict[int, tuple[ProcessInfo, str]]:
+    """What descends from the server, by a handle that can be read once the process has ended; with its full name."""
+    opened = {}
+    for process in descendants(server):
+        if process.pid not in known:
+            with contextlib.suppress(OSError):  # it has just ended, or the kernel is older than such handles
+                opened[os.pidfd_open(process.pid)] = (process, full_name(process))
+    return opened
+
+
+def _tell_death(process: ProcessInfo, name: str, handle: int) -> None:
+    found = read_wait_status(process, handle)
+    if found == 0:
+        return
+    code = None if found is None else os.waitstatus_to_exitcode(found)
+    killed_by = -code if code is not None and code < 0 else None
+    status = code if code is not None and code >= 0 else None
+    _say({"died": {"pid": process.pid, "name": name, "signal": killed_by, "status": status}})
 
 
 def _stop_server(server: int, grace_s: float) -> int | None:

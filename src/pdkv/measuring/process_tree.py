@@ -6,11 +6,13 @@ Standard library only: :mod:`keeper` must start in an instant.
 """
 
 import ctypes
+import fcntl
 import os
 import signal
+import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +79,39 @@ def read_process(pid: int) -> ProcessInfo | None:
     if fields[0] in ZOMBIE_STATES:
         return None
     return ProcessInfo(pid, int(fields[1]), name, int(fields[19]))
+
+
+def full_name(process: ProcessInfo) -> str:
+    """The name that a process gives itself, of which the kernel keeps 15 characters: ``VLLM::EngineCore``."""
+    try:
+        first = Path(f"/proc/{process.pid}/cmdline").read_bytes().partition(b"\0")[0].decode("utf-8", "replace").strip()
+    except OSError:
+        return process.name
+    return first if first.startswith(process.name) else process.name
+
+
+def read_wait_status(process: ProcessInfo, handle: int) -> int | None:
+    """How a process ended, as ``wait`` would say it; ``handle`` is a pidfd of it.
+
+    None if it lives, or if its parent has been told already and the kernel (before 6.15) does not keep it for handles.
+    """
+    text = _read_stat(process.pid)
+    if text is not None:
+        fields = text[text.rindex(")") + 2 :].split()
+        if int(fields[19]) == process.started:
+            return int(fields[49]) if fields[0] in ZOMBIE_STATES else None
+    info = bytearray(struct.pack("Q", _PIDFD_INFO_EXIT).ljust(_PIDFD_INFO_BYTES, b"\0"))
+    with suppress(OSError):
+        fcntl.ioctl(handle, _PIDFD_GET_INFO, info)
+        if struct.unpack_from("Q", info)[0] & _PIDFD_INFO_EXIT:
+            return int(struct.unpack_from("i", info, _PIDFD_INFO_BYTES - 4)[0])
+    return None
+
+
+# linux/pidfd.h: struct pidfd_info in its first version, which ends with the exit code
+_PIDFD_INFO_BYTES = 64
+_PIDFD_INFO_EXIT = 1 << 3
+_PIDFD_GET_INFO = 0xC000_FF0B | _PIDFD_INFO_BYTES << 16
 
 
 def read_usage(pid: int) -> ProcessUsage | None:

@@ -28,7 +28,11 @@ from pdkv.redaction import redact
 GRACE_S = 5.0  # between SIGTERM and SIGKILL; vLLM ends in 1–2 s, or not at all while it loads a model
 POLL_S = 0.1
 PROBE_TOKENS = list(range(10, 18))
-LOG_TAIL_BYTES = 200_000
+LOG_TAIL_BYTES = 2_000_000  # vLLM without its core writes a traceback for every request until it ends
+WHO_KILLS = (
+    "the kernel sends it where memory runs out, and so do people and schedulers: see the kernel's log (dmesg) and that "
+    "of the job, and give the trial more memory if it was that"
+)
 
 
 @dataclass
@@ -49,6 +53,7 @@ class ServerProcess:
     elsewhere: OtherNode | None = None
     ready_s: float | None = None
     start_s: float = field(default_factory=time.monotonic)
+    died: list[dict[str, Any]] = field(default_factory=list)
     killed: list[dict[str, Any]] = field(default_factory=list)
     left: list[dict[str, Any]] = field(default_factory=list)
     removed: list[dict[str, Any]] = field(default_factory=list)
@@ -114,8 +119,10 @@ class ServerProcess:
             how = f"was killed by signal {-self._code} ({signal.Signals(-self._code).name})"
         else:
             how = f"ended with status {self._code}"
+        dead = self.died[0] if self.died and self._code is not None and self._code >= 0 else None
         shortage = "" if self.elsewhere else describe_shortage(self._kills_before, self.log)
-        return ": ".join(filter(None, (f"{self.name} {how}", shortage, failure_reason(self.log_tail()))))
+        why = shortage or failure_reason(self.log_tail()) or (WHO_KILLS if dead and dead["signal"] == 9 else "")
+        return ": ".join(filter(None, (f"{self.name} {how}", _describe_death(dead) if dead else "", why)))
 
     def log_tail(self) -> str:
         """The last part of the log, with secrets of the environment hidden."""
@@ -131,6 +138,13 @@ class ServerProcess:
         found = pid_of(self.container) if self.container and not self.elsewhere else None
         self._pid = found or self.pid
         return found is not None
+
+    def watch_descendants(self) -> None:
+        """Have the keeper tell of what the server has started, if it ends: :attr:`died`."""
+        if self._keeper is not None and self._keeper.stdin is not None:
+            with contextlib.suppress(OSError):  # a keeper that died is noticed as a server that ended
+                self._keeper.stdin.write(b"\n")
+                self._keeper.stdin.flush()
 
     def tell_to_stop(self) -> None:
         """Have the keeper end the server; returns at once."""
@@ -166,10 +180,21 @@ class ServerProcess:
         self._pid = message.get("pid", self._pid)
         self._code = message.get("code", self._code)
         self._error = message.get("error", self._error)
+        self.died += [message["died"]] if "died" in message else []
         self.killed += message.get("killed", [])
         self.left += message.get("left", [])
         self.removed += message.get("removed", [])
         return True
+
+
+def _describe_death(process: dict[str, Any]) -> str:
+    """Of a process below a server that then ended by itself, as vLLM does without its engine core."""
+    name, pid, number, status = (process[key] for key in ("name", "pid", "signal", "status"))
+    if number is not None:
+        return f"its process {name} ({pid}) had been killed by signal {number} ({signal.Signals(number).name})"
+    if status is not None:
+        return f"its process {name} ({pid}) had ended with status {status}"
+    return f"its process {name} ({pid}) had ended before"
 
 
 def _is_readable(stream: IO[bytes] | None) -> bool:
