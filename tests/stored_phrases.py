@@ -17,27 +17,36 @@ NOT_STORED = {
 WORDS = re.compile(r"[A-Za-z]{2,}[ ,:;]|[ ][A-Za-z]{2,}")
 
 
-def phrases(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, template) for each sentence of a module; what is filled in stands as ``{1}``, ``{2}`` …"""
+def phrases(path: Path, *, with_errors: bool = False) -> Iterator[tuple[int, str]]:
+    """(line, template) for each sentence of a module; what is filled in stands as ``{1}``, ``{2}`` …
+
+    ``with_errors``: a ``UserError`` of this module does not end the program, it is kept as the reason of a failure.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    yield from _phrases(tree)
+    yield from _phrases(tree, NOT_STORED - {"UserError"} if with_errors else NOT_STORED)
 
 
-def _phrases(node: ast.AST) -> Iterator[tuple[int, str]]:
+def raises(path: Path, *errors: str) -> bool:
+    """Whether a module makes such an error."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return any(isinstance(node, ast.Call) and _called(node) in errors for node in ast.walk(tree))
+
+
+def _phrases(node: ast.AST, left_out: set[str]) -> Iterator[tuple[int, str]]:
     if isinstance(node, ast.JoinedStr):
         yield from _if_words(node.lineno, _template(node))
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
-                yield from _phrases(part.value)
+                yield from _phrases(part.value, left_out)
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from _if_words(node.lineno, node.value)
         return
-    if isinstance(node, ast.Call) and _called(node) in NOT_STORED:
+    if isinstance(node, ast.Call) and _called(node) in left_out:
         return
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):  # a docstring
-            yield from _phrases(child)
+            yield from _phrases(child, left_out)
 
 
 def _called(call: ast.Call) -> str:

@@ -195,7 +195,7 @@ class TestWrongUse:
         [
             ("http://127.0.0.1:9", "does not answer: no connection"),
             ("http://no-such-host.invalid", "does not answer: no connection"),
-            ("https://127.0.0.1:9", "https://127.0.0.1:9 is encrypted; the load client speaks plain HTTP only"),
+            ("https://127.0.0.1:9", "https://127.0.0.1:9 is encrypted: the load client speaks plain HTTP only"),
             ("http://127.0.0.1:99999", "is not a URL: Port out of range"),
             ("localhost:8000", "localhost:8000 is not an http:// URL"),
         ],

@@ -6,9 +6,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from stored_phrases import phrases
+from stored_phrases import phrases, raises
 
 import pdkv
+from pdkv import wings
 from pdkv.reporting.stored_texts import SUBJECT, retell, sentences
 from pdkv.reporting.wording import Wording
 
@@ -24,17 +25,19 @@ NOT_IN_RESULTS = {
         "scrapes",  # prefixes of names
     },
     "measuring": {
-        "device_sampling", "devices", "environment", "event_loop", "feasibility", "gpu_use", "host_readings",
-        "interruption", "lease_files",
-        "leases", "leftovers", "machine_checks", "process_tree", "router", "survey", "trial_devices", "trial_folder",
-        "url_load",
+        "device_sampling", "devices", "environment", "event_loop", "feasibility", "host_readings", "interruption",
+        "leftovers", "machine_checks", "process_tree", "router", "survey", "trial_folder", "url_load",
     },
 }  # fmt: skip
+# Of what a launch runs through: a plan is refused, or another measurement of the same trial goes on. Nothing is stored.
+ENDS_THE_PROGRAM = {"container_client", "trial_folder"}
+# An error for a person that is raised here while a trial is launched becomes the reason of its failure.
+AT_LAUNCH = wings._closure(("trial", "node_agent")) - ENDS_THE_PROGRAM
 NOT_STORED = {
     "{1}: had to kill process {2} ({3})", "{1}: removed {2}, {3} bytes", "tcp,self,sysv,posix,cma",
     "unkept: had to kill process {1} ({2})",
-    "{url:{1}}", "http://{1}:{2}", "not ready yet", "load {1}", "round {1}", " and ", "is encrypted",
-    "is not an http:// URL", "not decided", "alone {1}",
+    "{url:{1}}", "http://{1}:{2}", "not ready yet", "load {1}", "round {1}", " and ",
+    "not decided", "waiting for {1}: {2}", "alone {1}",
     "launches differ", "launches left out",
 }  # fmt: skip
 # Part of a longer literal, or of one that is not a whole sentence.
@@ -52,7 +55,7 @@ def stored_phrases() -> dict[str, str]:
         modules = {path.stem: path for path in (SOURCE / wing).glob("*.py")}
         assert left_out <= set(modules), left_out - set(modules)
         for name, path in modules.items():
-            for line, text in phrases(path) if name not in left_out else ():
+            for line, text in phrases(path, with_errors=name in AT_LAUNCH) if name not in left_out else ():
                 if text not in NOT_STORED and not TYPES.fullmatch(text):
                     found.setdefault(text, f"{wing}/{name}.py:{line}")
     return found
@@ -60,9 +63,15 @@ def stored_phrases() -> dict[str, str]:
 
 def test_every_sentence_of_the_source_is_translated() -> None:
     found = stored_phrases()
-    assert len(found) > 180
+    assert len(found) > 250
     known = {plain(template) for template in CATALOGUE}
     assert not {text: where for text, where in found.items() if text not in known}
+
+
+def test_no_reason_of_a_failed_launch_is_left_out() -> None:
+    reasons = {name for name in AT_LAUNCH if raises(SOURCE / "measuring" / f"{name}.py", "UserError", "StageFailed")}
+    assert {"leases", "ports", "trial_devices", "gpu_visibility", "job_nodes", "server_process"} <= reasons
+    assert not reasons & NOT_IN_RESULTS["measuring"]
 
 
 def test_a_new_sentence_would_be_found(tmp_path: Path) -> None:
@@ -71,13 +80,16 @@ def test_a_new_sentence_would_be_found(tmp_path: Path) -> None:
         '"""Doc string here."""\n\ndef check(n):\n    return Check("n", "failed", f"{n} new things went wrong")\n'
     )
     assert list(phrases(module)) == [(4, "{1} new things went wrong")]
+    module.write_text('def launch(n):\n    raise UserError(f"{n} is taken", remedy="take another one")\n')
+    assert [text for _, text in phrases(module, with_errors=True)] == ["{1} is taken", "take another one"]
+    assert not list(phrases(module))
 
 
 def test_no_translation_has_outlived_its_sentence() -> None:
     literals: set[str] = set()
     for wing in NOT_IN_RESULTS:
         for path in (SOURCE / wing).glob("*.py"):
-            literals |= {text for _, text in phrases(path)}
+            literals |= {text for _, text in phrases(path, with_errors=True)}
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             literals |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     of_others = {"Not Supported"}  # NVML's own words
@@ -117,6 +129,24 @@ TOLD = {
         "5% 的样本中出现硬件降速、3% 的样本中出现功率制动",
     "single ended with status 1: RuntimeError: NIXL agent could not be created":
         "single 以状态 1 退出：RuntimeError：“NIXL agent could not be created”",
+    "no lease of 2 of 4 GPUs within 2 min: GPU-1 is used by process 5 (python), 3.0 GiB of its memory taken; "
+    "GPU-2 is held by process 7 (w/1p1d/fp8/r1): wait until the other measurement has ended, or end it":
+        "2 min 内未能占得 4 块 GPU 中的 2 块：GPU-1 正被进程 5 (python)使用，显存已占用 3.0 GiB；"
+        "GPU-2 被进程 7（w/1p1d/fp8/r1）占用：请等待另一个测量结束，或将其终止",
+    "w/1p1d/fp8/r1 needs 2 GPUs, and none can be used on this host: use a host (or a job) with more GPUs, make more of "
+    "them visible, or leave this mode out":
+        "w/1p1d/fp8/r1 需要 2 块 GPU，此主机上可用的为无：请换用 GPU 更多的主机（或作业），使更多 GPU 可见，或去掉该模式",
+    "w/1p1d/fp8/r1 needs GPUs, and NVML sees no NVIDIA driver here: use a host with GPUs, or engine: cpu":
+        "w/1p1d/fp8/r1 需要 GPU，而 NVML 在此没有找到 NVIDIA 驱动：请换用有 GPU 的主机，或设置 engine: cpu",
+    "no 2 free ports in a row were found in 64 tries: end servers that are no longer needed (ss -ltn shows them)":
+        "尝试 64 次，没有找到 2 个连续的空闲端口：请结束不再需要的服务（ss -ltn 会列出它们）",
+    "a mode with nodes: 2 needs a Slurm job of 2 nodes, and this is none: run the study with --profile profiles/slurm "
+    "(docs/pd-across-nodes.md), or leave nodes out":
+        "nodes: 2 的模式需要一个 2 节点的 Slurm 作业，而此处不是：请用 --profile profiles/slurm 运行研究"
+        "（docs/pd-across-nodes.md），或去掉 nodes",
+    "single ended with status 0: its process VLLM::EngineCor (17) had been killed by signal 9 (SIGKILL): the kernel has "
+    "killed a process because the host or job was out of memory":
+        "single 以状态 0 退出：此前其进程 VLLM::EngineCor（17）被信号 9（SIGKILL）终止：内核因主机或作业内存不足终止了一个进程",
 }  # fmt: skip
 
 

@@ -40,9 +40,9 @@ class Target:
         except ValueError as error:
             raise UserError(f"{self.url!r} is not a URL: {error}", remedy="give it as http://HOST:PORT") from None
         if parts.scheme != "http" or not host:
-            found = "is encrypted" if parts.scheme == "https" else "is not an http:// URL"
+            found = f"{self.url} is encrypted" if parts.scheme == "https" else f"{self.url} is not an http:// URL"
             raise UserError(
-                f"{self.url} {found}; the load client speaks plain HTTP only",
+                f"{found}: the load client speaks plain HTTP only",
                 remedy="give the server's own address, as http://HOST:PORT, or put a plain-HTTP forwarder before it",
             )
         return host, port

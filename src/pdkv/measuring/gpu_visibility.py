@@ -120,11 +120,11 @@ def _find_by_cuda_index(gpus: list[Gpu], entry: str, env: Mapping[str, str]) -> 
     if not entry.isdecimal() or int(entry) >= len(cards):
         return None
     if env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({card.name for card in cards}) > 1:
+        listed = ", ".join(f"{card.uuid} ({card.name})" for card in sorted(cards, key=lambda card: card.bus))
         raise UserError(
             f"CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']} numbers unequal cards, fastest first by CUDA's own "
             "measure: which card a number means cannot be known",
-            remedy="set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the cards by UUID: "
-            + ", ".join(f"{card.uuid} ({card.name})" for card in sorted(cards, key=lambda card: card.bus)),
+            remedy=f"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the cards by UUID: {listed}",
         )
     return sorted(cards, key=lambda card: card.bus)[int(entry)]
 
