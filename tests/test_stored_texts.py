@@ -135,7 +135,8 @@ TOLD = {
         "GPU-2 被进程 7（w/1p1d/fp8/r1）占用：请等待另一个测量结束，或将其终止",
     "w/1p1d/fp8/r1 needs 2 GPUs, and none can be used on this host: use a host (or a job) with more GPUs, make more of "
     "them visible, or leave this mode out":
-        "w/1p1d/fp8/r1 需要 2 块 GPU，此主机上可用的为无：请换用 GPU 更多的主机（或作业），使更多 GPU 可见，或去掉该模式",
+        "w/1p1d/fp8/r1 需要 2 块 GPU，此主机上可用的为无："
+        "请换用 GPU 更多的主机（或作业），使更多 GPU 可见，或去掉该模式",
     "w/1p1d/fp8/r1 needs GPUs, and NVML sees no NVIDIA driver here: use a host with GPUs, or engine: cpu":
         "w/1p1d/fp8/r1 需要 GPU，而 NVML 在此没有找到 NVIDIA 驱动：请换用有 GPU 的主机，或设置 engine: cpu",
     "no 2 free ports in a row were found in 64 tries: end servers that are no longer needed (ss -ltn shows them)":
@@ -144,9 +145,10 @@ TOLD = {
     "(docs/pd-across-nodes.md), or leave nodes out":
         "nodes: 2 的模式需要一个 2 节点的 Slurm 作业，而此处不是：请用 --profile profiles/slurm 运行研究"
         "（docs/pd-across-nodes.md），或去掉 nodes",
-    "single ended with status 0: its process VLLM::EngineCor (17) had been killed by signal 9 (SIGKILL): the kernel has "
-    "killed a process because the host or job was out of memory":
-        "single 以状态 0 退出：此前其进程 VLLM::EngineCor（17）被信号 9（SIGKILL）终止：内核因主机或作业内存不足终止了一个进程",
+    "single ended with status 0: its process VLLM::EngineCor (17) had been killed by signal 9 (SIGKILL): the kernel "
+    "has killed a process because the host or job was out of memory":
+        "single 以状态 0 退出：此前其进程 VLLM::EngineCor（17）被信号 9（SIGKILL）终止："
+        "内核因主机或作业内存不足终止了一个进程",
 }  # fmt: skip
 
 
