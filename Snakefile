@@ -27,13 +27,17 @@ rule all:
 # Only what is about to measure here asks this machine for GPUs, memory and an engine: results can be read anywhere.
 onstart:
     if workflow.is_main_process and not workflow.touch:
-        due = {job.rule.name for job in workflow.dag.needrun_jobs()}
+        jobs = list(workflow.dag.needrun_jobs())
+        due = {job.rule.name for job in jobs}
+        # Those in object storage are not seen from here.
+        written = (path for job in jobs for path in job.output if not path.is_storage)
         start_or_exit(
             study,
             measures="measure" in due,
             writes=not due.isdisjoint(DRAWN_BY),
             on_cluster=not workflow.local_exec,
             shares_disk=has_shared_disk(),
+            outputs=written,
         )
 
 

@@ -23,9 +23,11 @@ from trial_plans import fake_plan
 from whole_trials import MeasuredTrial
 
 from pdkv.artifacts import read_json, write_json
+from pdkv.errors import UserError
 from pdkv.measuring.process_tree import descendants
 from pdkv.measuring.trial import Measurement
 from pdkv.measuring.trial_folder import GATHERING
+from pdkv.preconditions import require_writable
 
 Measure = Callable[[dict[str, Any]], MeasuredTrial]
 ONE_CELL = STUDY.replace("  mine: {args: {max_num_seqs: 8}}\n", "")
@@ -296,6 +298,87 @@ def test_read_only_results(tmp_path: Path) -> None:
     assert f"cannot write {trial / GATHERING}: Permission denied" in done.stderr
     assert "give this user the right to write there" in done.stderr and "Traceback" not in done.stderr
     assert {path.name for path in trial.iterdir()} == {"plan.json"}
+
+
+@pytest.mark.fault(
+    "host",
+    "results/ or reports/ may not be written to, when a study starts",
+    "refused before anything is measured, with the folder and the cure; `pdkv check` says it too",
+)
+@pytest.mark.parametrize("name", ["results", "reports"])
+def test_a_folder_that_takes_nothing(workspace: Workspace, name: str) -> None:
+    workspace.write_study(ONE_CELL)
+    (folder := workspace.folder / name).mkdir(mode=0o555)
+    for command in (workspace.command("reports/summary.md"), [sys.executable, "-m", "pdkv", "check"]):
+        refused = subprocess.run(
+            command,
+            cwd=workspace.folder,
+            env=workspace.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            preexec_fn=be_bound_by_modes,
+        )
+        assert refused.returncode, command
+        assert f"pdkv: cannot write {folder}: this user has no right to" in refused.stderr
+        assert "give this user the right to write there" in refused.stderr and "Traceback" not in refused.stderr
+    assert not list(folder.iterdir()) and not workspace.trial("default").exists()
+
+
+def test_what_is_written_anew_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Snakemake does, which does not start a job over a file that may not be written."""
+    old, new = tmp_path / "old.csv", tmp_path / "a/b/new.csv"
+    old.touch()
+    require_writable([old, new])
+    looked_at = []
+    monkeypatch.setattr(os, "access", lambda path, _mode: looked_at.append(path) or path != old)
+    read_only = os.statvfs_result((*tuple(os.statvfs(tmp_path))[:8], os.ST_RDONLY, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: read_only)
+    with pytest.raises(UserError, match=r"old\.csv: its disk is read-only\n.*make this disk writable"):
+        require_writable([new, old])
+    assert looked_at == [tmp_path, old]
+
+
+@pytest.mark.fault(
+    "host",
+    "results/ is moved or removed while a trial is measured",
+    "one message with the folder, status 2; its servers end, and the next run measures it",
+)
+def test_results_that_are_moved(tmp_path: Path) -> None:
+    trial = tmp_path / "results/w/default/bf16/r1"
+    write_json(trial / "plan.json", "plan/1", {**fake_plan(requests=200), "source": ""})
+    scrapes = trial / GATHERING / "scrapes.jsonl"
+    moving = threading.Thread(target=move_once_there, args=(tmp_path / "results", scrapes))
+    moving.start()
+    moved = pdkv(tmp_path, "measure", str(trial), "--log", "measure.log")
+    moving.join()
+    assert moved.returncode == 2, moved.stderr
+    assert f"{trial / GATHERING} is gone: its folder was moved or removed while the trial was measured" in moved.stderr
+    assert "Traceback" not in moved.stderr
+    require_no_process(tmp_path)
+    require_free_leases(tmp_path / "leases")
+
+
+def move_once_there(folder: Path, file: Path) -> None:
+    while not file.exists() or "warm" not in file.read_text(encoding="utf-8"):
+        time.sleep(0.02)
+    folder.rename(folder.with_name("elsewhere"))
+
+
+@pytest.mark.fault(
+    "host",
+    "a file has the name of a folder in which a trial is measured",
+    "one message with the file and the cure, status 2, before anything is started",
+)
+@pytest.mark.parametrize("name", [GATHERING, "logs"])
+def test_a_file_in_the_way(tmp_path: Path, name: str) -> None:
+    trial = tmp_path / "results/w/default/bf16/r1"
+    write_json(trial / "plan.json", "plan/1", {**fake_plan(), "source": ""})
+    (trial / name).touch()
+    done = pdkv(tmp_path, "measure", str(trial), "--log", str(trial / "logs/measure.log"))
+    assert done.returncode == 2, done.stderr
+    assert f"cannot write {trial / name}: File exists\n  move away what has that name, and run" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # ---- time ----------------------------------------------------------------------------------------------------------

@@ -62,12 +62,12 @@ class RealTrial:
         return self
 
     def lead_past_prefill(self) -> "RealTrial":
-        """A router that hands every request to decode alone, and 16 of them."""
+        """A router that knows decode alone, and 16 requests for it before the others."""
         argv = self.plan["router"]["argv"]
-        start = argv.index("--vllm-pd-disaggregation")
-        argv[start:] = ["--worker-urls", "{url:decode-0}"]
+        argv[argv.index("--vllm-pd-disaggregation") :] = ["--worker-urls", "{url:decode-0}"]
         for points in (self.plan["points"], self.plan["trial"]["workload"]["points"]):
-            points[0]["requests"] = 16
+            points[:] = [{**points[0], "requests": 16}, {**points[0], "concurrency": 1}]
+        self.plan["points"][1]["point"] = 1
         return self
 
     def start(self) -> "RealTrial":
@@ -261,36 +261,37 @@ def test_measurement_killed_under_load(under_load: dict[str, RealTrial]) -> None
     assert not (trial.out / "stages.json").exists()
 
 
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RealTrial]]:
-    """Trials of prefill and decode: a server of two is killed in mid-load, a third one's router forgets prefill."""
-    folder = tmp_path_factory.mktemp("pairs")
-    trials = {
-        "router": RealTrial(folder / "router", "1p1d").start(),
-        "decode-0": RealTrial(folder / "decode", "1p1d").start(),
-        "past prefill": RealTrial(folder / "past", "1p1d").lead_past_prefill().start(),
-    }
-    try:
-        for victim in ("router", "decode-0"):
-            trials[victim].wait_for(trials[victim].is_under_load)
-            trials[victim].server(victim).send_signal(signal.SIGKILL)  # type: ignore[union-attr]
-        yield trials
-    finally:
-        kill_all(folder)
-
-
 @pytest.mark.fault(
     "pd", "decode is killed in the middle of the load", "failed at load, decode is named with its signal"
 )
-def test_decode_killed_under_load(pairs: dict[str, RealTrial]) -> None:
-    outcome = pairs["decode-0"].ended()
+def test_decode_killed_under_load(tmp_path: Path) -> None:
+    trial = RealTrial(tmp_path / "pair", "1p1d").start()
+    try:
+        trial.wait_for(trial.is_under_load)
+        trial.server("decode-0").send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+        outcome = trial.ended()
+    finally:
+        kill_all(tmp_path)
     assert (outcome["status"], outcome["stage"]) == ("failed", "load")
     assert outcome["reason"].startswith("decode-0 was killed by signal 9 (SIGKILL)")
 
 
+@pytest.fixture(scope="module")
+def past_prefill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealTrial]:
+    """A pair whose router hands every request to decode alone; it is killed once the first load level is over."""
+    folder = tmp_path_factory.mktemp("past")
+    trial = RealTrial(folder / "pair", "1p1d").lead_past_prefill().start()
+    try:
+        trial.wait_for(lambda: "r1  load c=1" in trial.terminal)
+        trial.server("router").send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+        yield trial
+    finally:
+        kill_all(folder)
+
+
 @pytest.mark.fault("launch", "the router dies under load", "failed at load, the router is named with its signal")
-def test_router_killed_under_load(pairs: dict[str, RealTrial]) -> None:
-    outcome = pairs["router"].ended()
+def test_router_killed_under_load(past_prefill: RealTrial) -> None:
+    outcome = past_prefill.ended()
     assert (outcome["status"], outcome["stage"]) == ("failed", "load")
     assert outcome["reason"].startswith("router was killed by signal 9 (SIGKILL)")
 
@@ -298,13 +299,14 @@ def test_router_killed_under_load(pairs: dict[str, RealTrial]) -> None:
 @pytest.mark.fault(
     "pd", "decode prefills by itself instead of fetching", "invalid, with the tokens that decode prefilled"
 )
-def test_decode_that_prefills_by_itself(pairs: dict[str, RealTrial]) -> None:
-    """All requests are answered, and rightly."""
-    trial = pairs["past prefill"]
-    assert trial.ended()["status"] == "ok"
-    read_launch(trial.out)
-    read_load(trial.out)
-    checks = {check["name"]: check for check in read_json(trial.out / "metrics.json", "metrics/1")["checks"]}
-    assert checks["requests answered without error"]["state"] == "passed"
-    assert checks["KV cache transferred for every request"]["state"] == "failed"
-    assert checks["no prefill on decode instances"]["state"] == "failed"
+def test_decode_that_prefills_by_itself(past_prefill: RealTrial) -> None:
+    """All requests of the first load level were answered, and rightly."""
+    past_prefill.process.wait(PATIENCE_S)
+    read_launch(past_prefill.out)
+    read_load(past_prefill.out)
+    level = read_json(past_prefill.out / "metrics.json", "metrics/1")["points"][0]
+    states = {check["name"]: check["state"] for check in level["checks"]}
+    assert states["requests answered without error"] == "passed"
+    assert states["KV cache transferred for every request"] == "failed", states
+    assert states["no prefill on decode instances"] == "failed"
+    assert level["state"] == "invalid"

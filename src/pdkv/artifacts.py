@@ -23,8 +23,12 @@ import pyarrow.parquet as pq
 from pdkv.errors import UserError
 
 MAKE_AGAIN = "delete it and run snakemake again"
-# A disk or a folder that takes no more: what only a person can mend, wherever it is met.
+# A disk or a folder that takes no more, or is not what it was: what only a person can mend, wherever it is met.
 UNWRITABLE = {
+    errno.ENOENT: "leave results/ and reports/ where they are while snakemake runs,",
+    errno.ENOTDIR: "move away what is no folder on the way to it,",
+    errno.EISDIR: "move away the folder of that name,",
+    errno.EEXIST: "move away what has that name,",
     errno.ENOSPC: "make room on this disk",
     errno.EDQUOT: "make room below the quota of this disk",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f)",

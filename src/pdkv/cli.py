@@ -5,7 +5,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +19,7 @@ from pdkv.preconditions import (
     require_folder,
     require_reachable_model,
     require_typefaces,
+    require_writable,
     tell_survey,
 )
 
@@ -86,17 +87,23 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
 
 
 def start_or_exit(
-    study: "Study", measures: bool, writes: bool, on_cluster: bool = False, shares_disk: bool = True
+    study: "Study",
+    measures: bool,
+    writes: bool,
+    on_cluster: bool = False,
+    shares_disk: bool = True,
+    outputs: Iterable[str] = (),
 ) -> None:
     """Lock the folder for a Snakemake run that is about to start; say what it will measure on this machine.
 
-    ``shares_disk``: the jobs of a cluster see the files of this folder. If it can't measure, or can't write the report
-    in its language: why, and exit status 2.
+    ``shares_disk``: the jobs of a cluster see the files of this folder. ``outputs``: what they will write there. If it
+    can't measure, or can't write those or the report in its language: why, and exit status 2.
     """
     from pdkv.run_lock import lock_run
 
     try:
         lock_run(Path(".snakemake"))
+        require_writable(map(Path, outputs))
         if writes:
             require_typefaces(study)
         if measures and on_cluster:

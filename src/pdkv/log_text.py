@@ -60,7 +60,8 @@ def excerpt(text: str, lines: int = 30) -> str:
     shown = _shown_lines(text)
     cause = _find_cause(shown)
     if cause is None:  # what happened before the stop says more than the stop itself, unless nobody asked for it
-        shown = shown[: _shutdown_start(shown) + bool(_UNASKED.search("\n".join(shown)))] or shown
+        unasked = next((number for number, line in enumerate(shown) if _UNASKED.search(line)), -1)
+        shown = shown[: max(_shutdown_start(shown), unasked + 1)] or shown
     kept = [line for line in shown if not _CARETS.match(line)]
     if cause is None or shown[cause] not in kept[:-lines]:
         return "\n".join(_shorten(line) for line in kept[-lines:])

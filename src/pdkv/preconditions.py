@@ -3,6 +3,8 @@
 Each function imports what it needs when it runs: no fault should cost a slow start.
 """
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,6 +25,36 @@ def require_folder(path: Path) -> None:
         raise UserError(f"{path} is a link to {path.readlink()}, which is not there", remedy=remedy)
     if path.exists():
         raise UserError(f"{path} is a file, and pdkv's folder has that name", remedy="move it elsewhere")
+
+
+def require_writable(paths: Iterable[Path]) -> None:
+    """Files that are there and are to be written anew, and the folders that new ones come into.
+
+    What may not be written to Snakemake would tell with a traceback, the first of them after hours.
+    """
+    checked: set[Path] = set()
+    for path in paths:
+        for place in (path, path.parent):
+            while not os.path.lexists(place):
+                place = place.parent
+            if place not in checked:
+                checked.add(place)
+                _require_access(place)
+
+
+def _require_access(place: Path) -> None:
+    rights = os.W_OK | os.X_OK if place.is_dir() else os.W_OK
+    if os.access(place, rights):
+        return
+    is_protected = os.statvfs(place).f_flag & os.ST_RDONLY
+    why, cure = (
+        ("its disk is read-only", "make this disk writable")
+        if is_protected
+        else ("this user has no right to", "give this user the right to write there")
+    )
+    raise UserError(
+        f"cannot write {place.absolute()}: {why}", remedy=f"{cure} and run snakemake again, or work in another folder"
+    )
 
 
 def require_claims(study: "Study") -> list[str]:

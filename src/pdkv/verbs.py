@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pdkv.errors import UserError
 from pdkv.measuring.interruption import Interrupted, raise_when_told_to_stop
-from pdkv.preconditions import ENGINES, require_claims, require_typefaces, tell_survey
+from pdkv.preconditions import ENGINES, require_claims, require_typefaces, require_writable, tell_survey
 
 if TYPE_CHECKING:
     from pdkv.measuring.machine_checks import Finding
@@ -32,6 +32,7 @@ def run_check(arguments: argparse.Namespace) -> None:
     study = load_study(arguments.config)
     for text in require_claims(study):
         print(f"warning: {study.report.claims}: {text}")
+    require_writable(Path(folder, "new") for folder in ("results", "reports", ".snakemake"))
     tell_survey(study, sys.stdout)
     require_typefaces(study)
 

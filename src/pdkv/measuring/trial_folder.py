@@ -31,10 +31,10 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
 
     Otherwise (a signal, a fault) nothing appears, and the server logs move to ``debris``, with secrets hidden. What a
     killed measurement left in the folder is thrown away. Raises :class:`UserError` if another measurement of the same
-    trial is running, and does not end within 30 s.
+    trial is running, and does not end within 30 s, and if somebody takes the folder away meanwhile.
     """
     folder = out / GATHERING
-    with _locked(folder):
+    with _locked(folder) as lock:
         try:
             remove_abandoned(noted_segments(folder / SEGMENTS))
             _empty(folder)
@@ -45,6 +45,11 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
         except BaseException as error:
             with contextlib.suppress(OSError):  # a disk that is full, say: why it ended so matters more than its logs
                 _rescue(folder / SERVER_LOGS, debris / SERVER_LOGS)
+            if isinstance(error, OSError) and not _is_same(lock, folder):
+                raise UserError(
+                    f"{folder} is gone: its folder was moved or removed while the trial was measured",
+                    remedy="leave results/ where it is while snakemake runs, and run snakemake again",
+                ) from None
             if isinstance(error, OSError):
                 raise name_unwritable(error, out) from error.__cause__
             raise
@@ -53,8 +58,8 @@ def gathering_folder(out: Path, debris: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """The folder is ours; the kernel takes it back from a process that dies."""
+def _locked(folder: Path) -> Iterator[int]:
+    """The folder is ours, by this handle; the kernel takes it back from a process that dies."""
     give_up_s = time.monotonic() + LOCKED_WITHIN_S
     while (lock := _try_lock(folder)) is None:
         if time.monotonic() > give_up_s:
@@ -64,7 +69,7 @@ def _locked(folder: Path) -> Iterator[None]:
             )
         time.sleep(POLL_S)
     try:
-        yield
+        yield lock
     finally:
         os.close(lock)
 
@@ -75,12 +80,19 @@ def _try_lock(folder: Path) -> int | None:
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(lock).st_ino == folder.stat().st_ino:
+        if _is_same(lock, folder):
             return lock
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
         pass
     os.close(lock)
     return None
+
+
+def _is_same(handle: int, folder: Path) -> bool:
+    try:
+        return os.fstat(handle).st_ino == folder.stat().st_ino
+    except FileNotFoundError:
+        return False
 
 
 def seal_evidence(folder: Path) -> dict[str, dict[str, Any]]:
