@@ -76,7 +76,8 @@ def test_a_signal_to_the_engine(measure: Measure, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.fault(
     "load",
     "the engine core alone is killed in mid-load",
-    "failed at load: which process was killed, by which signal, who sends such a one and where to look",
+    "failed at load, though the server answers with errors first and then ends with status 0: with the process that "
+    "died, its signal where that can be known, and where to look",
 )
 @pytest.mark.parametrize("core", ["kept", "reaped"])
 def test_a_killed_engine_core(measure: Measure, monkeypatch: pytest.MonkeyPatch, core: str) -> None:
@@ -460,8 +461,8 @@ def test_what_nobody_keeps_is_ended_by_the_next_trial(tmp_path: Path) -> None:
 
 @pytest.mark.fault(
     "load",
-    "the engine core alone is killed in mid-load",
-    "failed at load, though the server answers with errors for some seconds before it ends by itself",
+    "the server answers with errors for some seconds before it ends",
+    "failed at load, with its end as the reason, though the load is over before",
 )
 def test_a_server_that_answers_with_errors_before_it_ends(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     """The load is over before the server is."""

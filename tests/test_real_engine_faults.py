@@ -236,7 +236,8 @@ def under_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, R
 @pytest.mark.fault(
     "load",
     "the engine core alone is killed in mid-load",
-    "failed at load, though the server answers with errors for some seconds before it ends by itself",
+    "failed at load, though the server answers with errors first and then ends with status 0: with the process that "
+    "died, its signal where that can be known, and where to look",
 )
 def test_core_killed_under_load(under_load: dict[str, RealTrial]) -> None:
     outcome = under_load["core"].ended()

@@ -687,6 +687,19 @@ class TestOtherSections:
         assert values["vLLM"] == "0.33.0 (default/fp16); 0.32.0 (default/fp8, chunked, 1p1d)"
         assert values["PyTorch"] == "2.13.0"
 
+    def test_variables_of_the_shell_that_differ_are_told_and_no_others(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        recorded: dict[int, dict[str, str | None]] = {1: {"TORCH_X": "1"}}  # none of the first: nobody did then
+        for number in (2, 3, 4, 5):  # the plan of the last two sets UCX_TLS
+            recorded[number] = {"TORCH_X": "1", "NCCL_DEBUG": "INFO", "UCX_TLS": "tcp" if number < 4 else None}
+        for number, mine in recorded.items():
+            change_cell(cells[number], lambda content, mine=mine: content["environment"].update(inherited=mine))
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        values = {row[0].text: row[1].text for row in table(report, "Hardware, software").rows}
+        assert values["NCCL_DEBUG (from the shell)"] == "not set (default/fp8); INFO (chunked, 1p1d)"
+        assert values["UCX_TLS (from the shell)"] == "not set (default/fp8); tcp (chunked)"
+        assert not [name for name in values if "TORCH" in name]
+
     def test_wide_studies_keep_all_cells(self, tmp_path: Path) -> None:
         sample = Sample(
             modes=("default", "chunked", "unchunked", "2x", "1p1d"), dtypes=("bf16", "fp8", "fp8_e4m3", "fp8_e5m2"),
