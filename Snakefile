@@ -30,7 +30,9 @@ onstart:
         jobs = list(workflow.dag.needrun_jobs())
         due = {job.rule.name for job in jobs}
         # Those in object storage are not seen from here.
-        written = (path for job in jobs for path in job.output if not path.is_storage)
+        written = (
+            path for job in jobs for path in job.output if not path.is_storage
+        )
         start_or_exit(
             study,
             measures="measure" in due,
