@@ -133,6 +133,18 @@ def test_launches_on_different_machines_are_named(tmp_path: Path) -> None:
     assert "host_cpu: AMD EPYC 9354 / Intel Xeon 8481C" in cell["checks"][0]["evidence"]
 
 
+def test_launches_from_shells_that_differ_are_named(tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [{}, {"inherited": {"NCCL_ALGO": "Ring"}}, {"inherited": {}}]
+    folders = [
+        write_trial(tmp_path / f"r{i}", simulate_closed_loop(2, 24), repeat=i, environment={**ENVIRONMENT, **inherited})
+        for i, inherited in enumerate(settings, 1)
+    ]
+    cell = summarize(tmp_path, *folders)
+    assert cell["state"] == "suspect"
+    assert cell["checks"][0]["evidence"] == "NCCL_ALGO: Ring / not set"
+    assert cell["checks"][0]["remedy"].endswith("from one shell")
+
+
 def test_identity_and_hardware_of_the_cell(tmp_path: Path) -> None:
     cell = summarize(
         tmp_path, write_trial(tmp_path / "r1", simulate_closed_loop(2, 24), mode="1p1d", dtype="fp8", gpus=2)

@@ -234,10 +234,15 @@ def _check_same_environment(launches: Sequence[Launch]) -> Check:
         return (
             Check(name, "passed", "one launch") if recorded else Check(name, "unknown", "no environment was recorded")
         )
-    differing = sorted({text for other in recorded[1:] for text in differing_environments(recorded[0], other)})
+    differing = sorted(differing_environments(*recorded))
     if not differing:
         return Check(name, "passed", f"{len(recorded)} launches")
-    return Check(name, "suspect", "; ".join(differing), "measure all launches of a cell on one machine and one engine")
+    return Check(
+        name,
+        "suspect",
+        "; ".join(differing),
+        "measure all launches of a cell on one machine, with one engine and from one shell",
+    )
 
 
 def _environment(launches: Sequence[Launch]) -> dict[str, Any]:

@@ -29,13 +29,15 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def differing_environments(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What keeps two fingerprints from being one: facts, and variables that the servers got from the shell."""
+def differing_environments(*environments: Mapping[str, Any]) -> list[str]:
+    """What keeps fingerprints from being one: facts, and variables that the servers got from the shell."""
+    first, *others = map(environment_facts, environments)
+    facts = [text for other in others for text in differing_facts(first, other)]
     variables = [
-        f"{name}: {' / '.join(UNSET if value is None else _shorten(value) for value in values)}"
-        for name, values in differing_variables([one, other]).items()
+        f"{name}: {' / '.join(UNSET if value is None else _shorten(value) for value in dict.fromkeys(values))}"
+        for name, values in differing_variables(environments).items()
     ]
-    return [*differing_facts(environment_facts(one), environment_facts(other)), *variables]
+    return [*dict.fromkeys(facts), *variables]
 
 
 def differing_variables(environments: Sequence[Mapping[str, Any]]) -> dict[str, list[str | None]]:
