@@ -50,6 +50,8 @@ def explain_unwritable(error: OSError) -> UserError | None:
     """What a person can do about a file that could not be written; None for every other error of the system."""
     if error.errno not in UNWRITABLE:
         return None
+    if error.errno == errno.ENOENT and (error.filename is None or Path(os.fsdecode(error.filename)).parent.exists()):
+        return None  # a file alone is missing: that is a fault of this program, or told where it is read
     remedy = f"{UNWRITABLE[error.errno]} and run snakemake again: what is measured already stays"
     return UserError(f"cannot write {error.filename or 'a file'}: {os.strerror(error.errno)}", remedy=remedy)
 
