@@ -26,6 +26,7 @@ from pdkv.artifacts import read_json, write_json
 from pdkv.measuring.plan import plan_trial
 from pdkv.measuring.resolve import choose_engine, resolve_model
 from pdkv.measuring.trial_folder import GATHERING
+from pdkv.measuring.trial_mark import MARK
 from pdkv.study.config import load_study
 
 ROOT = Path(__file__).parent.parent
@@ -54,6 +55,7 @@ class RealTrial:
         self.plan = plan_trial(trial, engine, *resolve_model(trial.model, ROOT / ".engine"))
         self.folder = folder
         self.out = folder / "results/w" / mode / "bf16/r1"
+        self.titles: dict[str, bool] = {}
 
     def set(self, flag: str, value: str) -> "RealTrial":
         """Another value for a flag of every instance."""
@@ -110,6 +112,15 @@ class RealTrial:
                 if process.name().startswith("VLLM::EngineCor"):  # the kernel keeps 15 characters
                     return process
         return None
+
+    def titled(self) -> dict[str, bool]:
+        """Its processes that gave themselves a title, and whether the mark of the trial can be read in each."""
+        found = {}
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if process.name().startswith("VLLM::"):
+                    found[f"{process.name()} {process.pid}"] = MARK in process.environ()
+        return found
 
     def is_loading_model(self) -> bool:
         return "Starting to load model" in self.log() or "Loading weights" in self.log()
@@ -226,6 +237,7 @@ def under_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, R
         for name, trial in trials.items():
             trial.wait_for(trial.is_under_load)
             time.sleep(1)
+            trial.titles = trial.titled()
             victim = trial.engine_core() if name == "core" else psutil.Process(trial.process.pid)
             victim.send_signal(signal.SIGKILL)  # type: ignore[union-attr]
         yield trials
@@ -247,6 +259,17 @@ def test_core_killed_under_load(under_load: dict[str, RealTrial]) -> None:
     told = rf"single ended with status 0: its process VLLM::EngineCore? \(\d+\) had {how}"
     assert re.fullmatch(told, outcome["reason"]), outcome
     assert "engine core exited unexpectedly" in outcome["excerpt"]
+
+
+@pytest.mark.fault(
+    "host",
+    "everything above an engine's core and workers is killed, the keeper too, before they had time to notice",
+    "they are found by the trial's mark, which their titles do not overwrite: `pdkv doctor --clean` ends them",
+)
+def test_engine_cores_and_workers_can_be_found_without_their_parents(under_load: dict[str, RealTrial]) -> None:
+    for trial in under_load.values():
+        assert any(title.startswith("VLLM::EngineCor") for title in trial.titles), trial.titles
+        assert all(trial.titles.values()), trial.titles
 
 
 @pytest.mark.fault(
