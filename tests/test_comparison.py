@@ -117,7 +117,8 @@ def test_one_launch_has_an_effect_and_no_verdict(study: Study) -> None:
     assert float(row["ratio"]) == pytest.approx(1.1, rel=0.02)
     assert float(row["ratio"]) == pytest.approx(float(row["value"]) / float(row["base_value"]))
     assert (row["ci_low"], row["ci_high"], row["launches"], row["base_launches"]) == ("", "", "1", "1")
-    assert row["verdict"] == "not decided: one launch"
+    assert (row["verdict"], row["more_repeats"]) == ("not decided: one launch", "2")
+    assert study.row(metric="ttft", stat="p99")["more_repeats"] == "4"
     assert "24 values in a launch cannot carry a p99" in study.row(metric="ttft", stat="p99")["note"]
 
 

@@ -148,7 +148,26 @@ class TestMetricSentences:
         (few,) = findings(effect("chunked", **common))
         assert few == f"No verdict on p99 TTFT: {wanted.format(1)}", "five launches each, four of the same repeat"
         (weak,) = findings(effect("chunked", **WEAK))
-        assert weak.startswith("No verdict on p99 TTFT: the values of one launch are too few")
+        assert weak == "No verdict on p99 TTFT: the values of one launch are too few to carry a percentile so far out."
+
+    def test_a_cell_with_fewer_launches_counts_in_how_many_are_missing(self) -> None:
+        of_one = {**FEW_FOR_P99, **ONE_LAUNCH, "more_repeats": "4"}
+        said = findings(effect("chunked", **FEW_FOR_P99), effect("1p1d", **of_one))
+        assert said[0].endswith("5 launches of each cell in the same repeats are needed, 2 to 4 more than there are.")
+
+    def test_a_p99_that_lacks_launches_and_values_has_one_sentence_with_both_reasons(self) -> None:
+        few, weak = effect("chunked", **FEW_FOR_P99), effect("chunked", **{**WEAK, "concurrency": "64"})
+        assert findings(few, weak) == [
+            "No verdict on p99 TTFT: 5 launches of each cell in the same repeats are needed, 2 more than there are; at "
+            "c = 64 the values of one launch, too, are too few to carry a percentile so far out."
+        ]
+        (said,) = findings(effect("chunked", **{**WEAK, "launches": "3", "base_launches": "3"}))
+        assert said.endswith("so far out, and 5 launches of each cell in the same repeats are needed as well.")
+
+    def test_of_very_many_equivalent_cells_the_number_is_named_once(self) -> None:
+        cells = [cell("default"), *(cell(f"m{i}") for i in range(8))]
+        (said,) = findings(*(effect(f"m{i}", **SAME) for i in range(8)), cells=cells)
+        assert said == "Against default/fp16, mean TTFT is equivalent within ±2% in 8 comparisons (c = 2)."
 
     def test_one_launch_is_told_as_an_observation_without_a_word_of_verdict(self) -> None:
         observed = findings(effect("chunked", **ONE_LAUNCH), effect("1p1d", **ONE_LAUNCH))
@@ -501,7 +520,7 @@ class TestRecommendation:
         said, table = conclude(*[placed(name, "not decided", note=note) for name in "ab"])
         assert said[0].startswith("Nothing can be recommended: no two cells could be tested")
         assert shown(table) == [["observed best: a/fp16, b/fp16", "100 ms", "–", "–", "–*"]]  # a tie has no best
-        assert f"* it is not launches that are missing: {note}." in table.notes
+        assert f"* more launches alone would not decide: {note}." in table.notes
 
     def test_an_observed_lead_over_the_same_configuration_is_called_noise(self) -> None:
         twins = StudyResults([cell("a", identity="x"), cell("b", identity="x")], [])

@@ -173,6 +173,7 @@ def _set_ratio(comparison: Comparison, pair: Pair, numbers: NumbersOf) -> None:
     if len(ratios) < MIN_LAUNCHES:
         launches = min(row["launches"], row["base_launches"])
         row["verdict"] = f"not decided: {_FEW.get(launches, 'too few launches of the same repeat')}"
+        row["more_repeats"] = str(launches_wanted(row["metric"], row["stat"]) - len(ratios))
     elif weak or not complete:
         row["verdict"] = "cannot tell"
     else:

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pdkv.analysing.compared_numbers import launches_wanted
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
-from pdkv.analysing.verdicts import MIN_LAUNCHES_P99
 from pdkv.reporting.report_phrases import (
     MOST_NAMED,
     change_digits,
     format_change,
     is_suspect,
     listed,
+    listed_few,
     number_phrase,
     short_level,
 )
@@ -25,6 +26,7 @@ Kind = Literal["lower", "higher", "equivalent", "noise", "open", "too few launch
 Number = tuple[str, str]  # metric and statistic
 DECIDED: tuple[Kind, ...] = ("lower", "higher", "equivalent")
 _PERCENTILES = ("median", "p90", "p99")
+_LAUNCHES = ("launches", "base_launches")
 MOST_CHANGES = 2  # told one by one, each with its load level
 SAME = "same resolved configuration"  # as comparisons.csv notes it
 
@@ -98,7 +100,10 @@ def tell_decided(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str],
     for kind in DECIDED:
         found = [each for each in told if each.kind == kind]
         if found:
-            cells = names_with_loads(found, name_of, say) if kind == "equivalent" else _grouped(found, name_of, say)
+            if kind == "equivalent":
+                cells = names_with_loads(found, name_of, say, number_is_told=True)
+            else:
+                cells = _grouped(found, name_of, say)
             words = {"margin": f"±{100 * margin:g}%", "cells": cells}
             parts.append(say(f"findings.{kind}", **words))
     return say("list.semicolon").join(parts)
@@ -120,15 +125,29 @@ def tell_noise(told: Sequence[Told], say: Wording) -> list[str]:
 
 
 def tell_without_interval(told: Sequence[Told], say: Wording) -> list[str]:
-    """The percentiles that have no verdict: for want of launches, or of values in a launch."""
-    sentences = []
-    few = [each for each in told if each.kind == "too few launches"]
-    if few:
-        more = max(int(each.effect.row["more_repeats"]) for each in few)
-        words = {"numbers": _numbers(few, say), "wanted": MIN_LAUNCHES_P99, "more": more}
-        sentences.append(say("findings.too_few_launches", **words))
+    """The numbers without a verdict for want of launches, of values in a launch, or of both: each in one sentence."""
+    few, weak = ({each.number for each in told if each.kind == kind} for kind in ("too few launches", "weak"))
+    lacks = {"too_few_launches": few - weak, "too_few_of_both": few & weak, "weak": weak - few}
+    found = {key: [each for each in told if each.number in numbers] for key, numbers in lacks.items()}
+    return [_tell_lack(key, members, say) for key, members in found.items() if members]
+
+
+def _tell_lack(key: str, told: Sequence[Told], say: Wording) -> str:
+    """What these numbers lack. Cells with so few launches that they have no verdict in any number count too."""
     weak = [each for each in told if each.kind == "weak"]
-    return [*sentences, *([say("findings.weak", numbers=_numbers(weak, say))] if weak else [])]
+    wanted = launches_wanted(*told[0].number)
+    if key == "weak" and any(int(each.effect.row[side]) < wanted for each in weak for side in _LAUNCHES):
+        key = "weak_and_few"
+    missing = [each for each in told if each.kind in ("too few launches", "observed")]
+    counts = {int(more) for each in missing if (more := each.effect.row.get("more_repeats"))}
+    more = list(dict.fromkeys(str(end) for end in (min(counts, default=0), max(counts, default=0))))
+    return say(
+        f"findings.{key}",
+        numbers=_numbers(told, say),
+        wanted=wanted,
+        more=more[0] if len(more) == 1 else say("findings.range", first=more[0], last=more[1]),
+        levels=listed_few(dict.fromkeys(each.level for each in weak), say),
+    )
 
 
 def tell_more(wanted: Iterable[str], say: Wording) -> str:
@@ -183,9 +202,16 @@ def _grouped(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say
     return say("findings.many", count=len(told), first=first, last=last)
 
 
-def names_with_loads(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
-    """Each name with its load levels, such as ``chunked/fp8 (c = 2)``; of very many how many, number by number."""
+def names_with_loads(
+    told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording, *, number_is_told: bool = False
+) -> str:
+    """Each name with its load levels, such as ``chunked/fp8 (c = 2)``; of very many how many, number by number.
+
+    ``number_is_told``: the sentence has named the one number that all of this is about.
+    """
     names = _by_name(told, name_of)
+    if len(names) > MOST_NAMED and number_is_told:
+        return say("findings.so_many_of_one", count=len(told), levels=_levels(told, say))
     if len(names) > MOST_NAMED:
         numbers = [
             say("findings.entry", name=number_phrase(*number, say), effects=_levels(members, say))

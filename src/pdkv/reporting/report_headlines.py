@@ -51,6 +51,6 @@ def _rest(group: Sequence[Told], say: Wording) -> str:
     doubted = {each.base.name for each in group if each.kind in DECIDED and is_suspect(each.base, each.index)}
     rest = ""
     if undecided:
-        cells = names_with_loads(undecided, lambda members: cell_of(members, say), say)
+        cells = names_with_loads(undecided, lambda members: cell_of(members, say), say, number_is_told=True)
         rest += say("headline.undecided", cells=cells)
     return rest + (say("headline.doubted", cells=listed_few(sorted(doubted), say)) if doubted else "")
