@@ -226,7 +226,7 @@ class TestGoodput:
         rows = [effect("1p1d", metric=m, stat=s, **ONE_LAUNCH) for m, s in (("goodput", "value"), ("ttft", "mean"))]
         cells = [self.served("default", 2.0), self.served("1p1d", 3.0, gpus=2)]
         said = findings(*rows, cells=cells, metric="output_throughput")
-        assert "goodput from 2.00 req/s (default/fp16) to 3.00 req/s (1p1d/fp16)" in said[0]
+        assert "goodput from 2.00 req/s (default/fp16 on 1 GPU) to 3.00 req/s (1p1d/fp16 on 2 GPUs)" in said[0]
         other_limits = [cells[0], self.served("1p1d", 3.0, gpus=2, ttft_ms=100.0)]
         said = findings(*rows, cells=other_limits, metric="output_throughput")
         assert not any("concurrency 2 " in text for text in said)

@@ -14,6 +14,7 @@ from sample_results import Sample, write_sample
 from snakemake.cli import parse_config
 
 from pdkv import wings
+from pdkv.analysing.comparison import compare
 from pdkv.analysing.identical_cells import best_cells, identical_groups, noise, refused_twins, yardstick_groups
 from pdkv.analysing.objectives import rank_objectives
 from pdkv.analysing.study_results import Cell, StudyResults, read_study_results
@@ -198,14 +199,14 @@ class TestMetricTables:
         assert not any(note.startswith("*") for note in many.notes)
 
     def test_best_is_marked_where_the_lead_is_larger_than_noise(self, tmp_path: Path) -> None:
-        rows = rows_by_label(table(report_of(tmp_path, ALL_GOOD), "TPOT in"))
+        rows = rows_by_label(table(report_of(tmp_path, replace(ALL_GOOD, launches=2)), "TPOT in"))
         mean = 3
         best = [name for name, row in rows.items() if row[mean].best]
         lowest = min(rows, key=lambda name: float(rows[name][mean].text))
         assert best == [lowest]
 
     def test_each_amount_of_hardware_has_its_own_best(self, tmp_path: Path) -> None:
-        sample = replace(ALL_GOOD, gpu=True, modes=("default", "1p1d"))
+        sample = replace(ALL_GOOD, gpu=True, modes=("default", "1p1d"), launches=2)
         report = report_of(tmp_path, sample)
         rows = rows_by_label(table(report, "TPOT in"))
         for amount in ("1 GPU", "2 GPUs"):
@@ -237,14 +238,14 @@ class TestMetricTables:
         )
 
 
-def cell(name: str, identity: str | None, ttft: float | None, busy: float = 0.0) -> Cell:
+def cell(name: str, identity: str | None, ttft: float | None, busy: float = 0.0, launches: int = 2) -> Cell:
     mode, dtype = name.split("/")
     metrics = {"ttft": {"mean": ttft, "n": 9}}
     content = {
         "workload": "w", "mode": mode, "dtype": dtype, "state": "valid",
         "label": name, "checks": [], "environment": {"foreign_cpu_share": busy}, "config": {},
         "trials": [{"repeat": 1, "state": "valid", "launch": {"identity": identity}, "checks": []}],
-        "points": [{"point": 0, "metrics": metrics, "repeats": [1], "per_launch": [metrics]}],
+        "points": [{"point": 0, "metrics": metrics, "launches": launches, "repeats": [1], "per_launch": [metrics]}],
     }  # fmt: skip
     return Cell(Path(), content)
 
@@ -255,6 +256,10 @@ class TestBest:
 
     def test_one_value_is_never_best(self) -> None:
         assert self.names(cell("a/x", "1", 1.0), cell("b/x", "2", None)) == []
+
+    def test_what_one_launch_has_shown_is_not_best_and_leaves_the_place_to_nobody(self) -> None:
+        assert self.names(cell("a/x", "1", 1.0, launches=1), cell("b/x", "2", 1.5), cell("c/x", "3", 2.0)) == []
+        assert self.names(cell("a/x", "1", 1.0), cell("b/x", "2", 1.5, launches=1)) == ["a/x"]
 
     def test_a_tie_has_no_best(self) -> None:
         assert self.names(cell("a/x", "1", 1.0), cell("b/x", "2", 1.0)) == []
@@ -288,6 +293,25 @@ class TestBest:
 
     def test_unknown_identity_is_identical_to_nothing(self) -> None:
         assert self.names(cell("a/x", None, 1.0), cell("b/x", None, 1.5)) == ["a/x"]
+
+
+def test_no_check_of_a_failed_launch_is_said_to_have_passed(tmp_path: Path) -> None:
+    cells = write_sample(tmp_path / "results", Sample(suspect=frozenset()))
+
+    def passed(content: dict[str, Any]) -> None:
+        for trial in content["trials"]:
+            if not trial["failure"]:
+                trial["checks"] = [check for check in trial["checks"] if check["state"] == "passed"]
+
+    for path in cells:
+        change_cell(path, passed)
+    said = section_text(read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS), "Checks that did not pass")
+    assert "Every check passed in the launches that came to their end, 5 of 6; those that failed" in said
+    good = write_sample(tmp_path / "good", ALL_GOOD)
+    for path in good:
+        change_cell(path, passed)
+    said = section_text(read_report(good, tmp_path / "good/comparisons.csv", SETTINGS), "Checks that did not pass")
+    assert "Every check of every launch passed." in said
 
 
 class TestEffects:
@@ -553,6 +577,28 @@ class TestOtherSections:
         assert rows["default/fp8/single"][2].text == "93,184"
         assert "1p1d/fp16/decode-0" in rows
         assert rows_by_label(table(six, "Settings that"))["default/fp8/single"][2].text == "fp8"
+
+    def test_a_capacity_is_the_mean_of_the_launches_as_it_is_compared(self, tmp_path: Path) -> None:
+        """Not that of the first launch: the change under it would be of another number."""
+        cells = write_sample(tmp_path / "results", replace(ALL_GOOD, launches=3, gpu=True))
+
+        def grown(content: dict[str, Any]) -> None:
+            for trial, tokens in zip(content["trials"], (46_592, 50_000, 50_001), strict=True):
+                for instance in trial["launch"]["instances"]:
+                    instance["kv_cache_tokens"] = tokens
+
+        change_cell(next(cell for cell in cells if "1p1d/fp16" in str(cell)), grown)
+        comparisons = tmp_path / "comparisons.csv"
+        compare(cells, ("default", "fp16"), comparisons)
+        rows_found = csv.DictReader(comparisons.open(encoding="utf-8", newline=""))
+        is_own = {"factor": "mode", "mode": "1p1d", "dtype": "fp16", "metric": "kv_cache_tokens"}
+        stored = next(row for row in rows_found if is_own.items() <= row.items())
+        report = read_report(cells, comparisons, SETTINGS)
+        shown = rows_by_label(table(report, "KV-cache capacity"))["1p1d/fp16/decode-0"][2]
+        assert shown.text == f"{float(stored['value']):,.0f}" == "48,864"
+        assert shown.under == f"{100 * (float(stored['ratio']) - 1):+.1f}%"
+        said = "can decode 24,432 tokens of KV cache, default/fp16 (1 GPU) 46,592: −47.6%."
+        assert any(said in text for text in texts_of(report))
 
     def test_the_change_of_capacity_is_that_of_the_cell_and_stands_under_no_single_replica(
         self, tmp_path: Path

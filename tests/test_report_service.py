@@ -1,12 +1,15 @@
 """Service levels and load in the report: what is said of cells whose levels are known."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from load_cells import CLOSED, cell_of, effect, launch, open_points, results_of
+from sample_results import Sample, write_sample
 
-from pdkv.analysing.study_results import Cell, Effect
+from pdkv.analysing.comparison import compare
+from pdkv.analysing.study_results import Cell, Effect, read_study_results
 from pdkv.reporting.report_blocks import Block, Bullets, Figure, Paragraph, Table
 from pdkv.reporting.report_service import describe_service_levels, percent
 from pdkv.reporting.wording import Wording
@@ -105,6 +108,20 @@ class TestGoodput:
         row = texts(table(blocks_of(cells), "Goodput"))[-1]
         assert row[:2] == ["1p1d", "fp16‡"]
         assert set(row[3:]) == {"–"}
+
+    def test_per_device_the_difference_is_that_per_device(self, tmp_path: Path) -> None:
+        """On twice the GPUs a goodput that is alike is half of it for each GPU: both differences stand there."""
+        modes = {"modes": ("default", "2x"), "dtypes": ("fp16",), "failed": frozenset(), "suspect": frozenset()}
+        cells = write_sample(tmp_path / "results", Sample(**modes, gpu=True, ttft_limit_ms=1000.0))
+        compare(cells, ("default", "fp16"), tmp_path / "comparisons.csv")
+        results = read_study_results(cells, tmp_path / "comparisons.csv")
+        (section,) = describe_service_levels(results, Wording("en"))
+        found = table(section.blocks, "Goodput")
+        base, twice = found.rows
+        assert [value.under for value in base[4:6]] == ["base", "base"]
+        total, per_gpu = (float(value.under.rstrip("%").replace("−", "-")) for value in twice[4:6])
+        assert per_gpu == pytest.approx((100 + total) / 2 - 100, abs=0.11)
+        assert "only that per GPU or core compares like with like" in found.notes[0]
 
     def test_the_difference_to_the_base_stands_below(self) -> None:
         base = cell_of(levels_of([CURVE], [[1.0] * 4]), slo=SLO)

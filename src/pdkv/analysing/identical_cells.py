@@ -9,6 +9,8 @@ from pdkv.analysing.compared_numbers import ByRepeat, PointNumbers, launches_wan
 from pdkv.analysing.study_results import Cell
 from pdkv.analysing.verdicts import estimate_ratio, geometric_mean
 
+FEWEST_OF_BEST = 2  # launches
+
 
 def identical_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Usable cells of one workload that ran the same configuration, two or more together."""
@@ -100,7 +102,8 @@ def best_cells(
     the machine's noise was.
 
     The lead over the next different configuration must be larger than what identical cells differ by, and every cell
-    that is identical to the best one must have it too.
+    that is identical to the best one must have it too. What one launch alone has shown is best in nothing: the next may
+    be another.
     """
     values = {cell: value for cell in cells if (value := cell.value(index, metric, stat)) is not None}
     ordered = sorted(values, key=lambda cell: values[cell], reverse=higher)
@@ -112,6 +115,8 @@ def best_cells(
     }
     rivals = [cell for cell in ordered if cell not in best]
     if not rivals:
+        return set()
+    if any((cell.point(index) or {}).get("launches", 0) < FEWEST_OF_BEST for cell in best):
         return set()
     worst_of_best = min(values[c] for c in best) if higher else max(values[c] for c in best)
     best_rival = values[rivals[0]]

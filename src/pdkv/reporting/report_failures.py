@@ -90,8 +90,11 @@ def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
                     key = (check["name"], check["state"], check.get("evidence") or DASH, check.get("remedy") or DASH)
                     found.setdefault(key, []).append(launch)
     if not found:
-        ran = any(not trial.get("failure") for cell in results.cells for trial in cell.trials)
-        return [Paragraph(say("checks.none" if ran else "checks.nothing_ran"))]
+        trials = [trial for cell in results.cells for trial in cell.trials]
+        failed = sum(bool(trial.get("failure")) for trial in trials)
+        if failed == len(trials):
+            return [Paragraph(say("checks.nothing_ran"))]
+        return [Paragraph(say("checks.none_of_ran" if failed else "checks.none", count=len(trials) - failed, all=len(trials)))]
     order = sorted(found, key=lambda key: ("failed", "suspect", "unknown").index(key[1]))
     rows = [
         row(

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pdkv.analysing.aggregate import capacity_of
+from pdkv.analysing.compared_numbers import CapacityNumbers
+from pdkv.analysing.hardware_units import KV_PER_DEVICE
 from pdkv.analysing.study_results import ENGINE_ROLES, Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_phrases import cell_label, format_change, hardware
@@ -165,10 +166,16 @@ def _extra(cell: Cell, results: StudyResults, say: Wording) -> str:
                 base_hardware=hardware(base, say),
                 tokens=format_quantity(capacity, 4),
                 base_tokens=format_quantity(base_capacity, 4),
-                change=format_change(capacity / base_capacity),
+                change=format_change(_change_of_capacity(cell, base, results) or capacity / base_capacity),
             )
         )
     return say("list.sentence").join(sentences)
+
+
+def _change_of_capacity(cell: Cell, base: Cell, results: StudyResults) -> float | None:
+    """The ratio of comparisons.csv, where these two stand in it."""
+    effect = results.capacity_effect("mode", cell, KV_PER_DEVICE)
+    return effect.ratio if effect is not None and results.base_of(effect) is base else None
 
 
 def _is_single(cell: Cell) -> bool:
@@ -183,6 +190,5 @@ def _weights_of(cell: Cell) -> float | None:
 
 
 def _tokens_per_gpu(cell: Cell) -> float | None:
-    trial, gpus = _launched(cell), cell.content.get("gpus")
-    tokens = capacity_of(trial, "kv_cache_tokens") if trial else None
-    return None if tokens is None or not gpus else tokens / gpus
+    """The mean of the launches, as in summary.csv."""
+    return CapacityNumbers(cell.content).value(KV_PER_DEVICE, "value") if cell.content.get("gpus") else None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.study_results import THROUGHPUT, Cell, StudyResults
 from pdkv.reporting.report_findings import Number, named
-from pdkv.reporting.report_phrases import load_level, number_phrase
+from pdkv.reporting.report_phrases import hardware, load_level, number_phrase
 from pdkv.reporting.wording import Wording
 from pdkv.units import format_ms, format_quantity
 
@@ -52,6 +52,11 @@ def _range(cells: Sequence[Cell], index: int, number: Number, say: Wording) -> s
     if texts[0] == texts[1]:
         return say("summary.all_alike", low=texts[0], **words)
     names = {"low_cell": named(low_cell, [index], say), "high_cell": named(high_cell, [index], say)}
+    if number[0] in _RATES and low_cell.hardware != high_cell.hardware:  # totals of unlike amounts
+        of_each = zip(names, (low_cell, high_cell), strict=True)
+        names = {
+            key: say("summary.on_hardware", cell=names[key], hardware=hardware(cell, say)) for key, cell in of_each
+        }
     return say("summary.range", low=texts[0], high=texts[1], **names, **words)
 
 

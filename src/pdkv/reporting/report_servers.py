@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pdkv.analysing.aggregate import CAPACITIES
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_phrases import cell_label, format_change, known_or_dash
@@ -17,7 +18,11 @@ RESOLVED = (
 
 
 def describe_servers(results: StudyResults, say: Wording) -> list[Section]:
-    """KV capacity and resolved settings, an instance a row; of several launches the first that started."""
+    """KV capacity and resolved settings, an instance a row.
+
+    Settings are those of the first launch that counts, or where none does of the first that says any; capacities are
+    means of the launches that count, as in summary.csv and comparisons.csv.
+    """
     instances = [(cell, instance) for cell in results.cells for instance in _instances(cell)]
     if not instances:
         return [Section(say("servers.title"), (Paragraph(say("servers.nothing")),))]
@@ -30,11 +35,24 @@ def describe_servers(results: StudyResults, say: Wording) -> list[Section]:
 
 
 def _instances(cell: Cell) -> Iterator[dict[str, Any]]:
-    for trial in cell.trials:
+    for trial in (*cell.used_trials, *cell.trials):
         found = (trial.get("launch") or {}).get("instances") or []
         if found:
             yield from found
             return
+
+
+def _with_mean_capacity(cell: Cell, instance: dict[str, Any]) -> dict[str, Any]:
+    """The instance with what it could hold on average; as it is in a cell of which no launch counts."""
+    own = [
+        each
+        for trial in cell.used_trials
+        for each in (trial.get("launch") or {}).get("instances") or []
+        if each.get("name") == instance.get("name")
+    ]
+    told = {key: [each[key] for each in own if each.get(key) is not None] for key in CAPACITIES}
+    means = {key: sum(values) / len(values) for key, values in told.items() if values}
+    return {**instance, **means}
 
 
 def _launches_differ(cell: Cell) -> bool:
@@ -55,7 +73,8 @@ def _capacity_table(results: StudyResults, instances: list[tuple[Cell, dict[str,
     rows: list[tuple[Value, ...]] = []
     row_keys: list[tuple[str, str]] = []
     for cell in dict.fromkeys(cell for cell, _ in instances):
-        of_cell = list(_capacity_rows(results, cell, [each for owner, each in instances if owner is cell], say))
+        own = [_with_mean_capacity(cell, each) for owner, each in instances if owner is cell]
+        of_cell = list(_capacity_rows(results, cell, own, say))
         rows += of_cell
         row_keys += [(cell.workload, cell.mode)] * len(of_cell)
     numbers = tuple(Column(say(f"servers.{key}")) for key in ("tokens", "concurrency", "bytes", "block", "length"))
@@ -99,7 +118,8 @@ def _tokens(results: StudyResults, cell: Cell, instance: Mapping[str, Any], say:
     under = format_change(effect.ratio) if effect and known else ""
     doubtful = cell.state == "suspect" or (under and effect is not None and results.base_of(effect).state == "suspect")
     mark = SUSPECT if doubtful else ""
-    return Value(known_or_dash(instance.get("kv_cache_tokens"), say), under=under, mark=mark)
+    tokens = instance.get("kv_cache_tokens")
+    return Value(DASH if tokens is None else f"{tokens:,.0f}", under=under, mark=mark)
 
 
 def _resolved_table(results: StudyResults, instances: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pdkv.analysing.comparability import differing_facts
-from pdkv.analysing.hardware_units import throughput_per_device
+from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, throughput_per_device
 from pdkv.analysing.highest_load import HighestLoad, Step, highest_load
 from pdkv.analysing.load_level import load_ladders
 from pdkv.analysing.service_levels import GOODPUT, SHARE, ServiceLevels
@@ -97,21 +97,26 @@ def _goodput_row(
         Value(cell.dtype, mark={"valid": "", "suspect": SUSPECT}.get(cell.point_state(index), GONE)),
         hardware(cell, say),
         level_name(points[index], say),
-        Value(format_quantity(goodput), under=_change(results, cell, index, say) if goodput is not None else ""),
-        format_quantity(throughput_per_device(cell.content, goodput)),
+        _beside_base(results, cell, index, GOODPUT, goodput, say),
+        _beside_base(results, cell, index, GOODPUT_PER_DEVICE, throughput_per_device(cell.content, goodput), say),
         DASH if share is None else percent(share),
         f"{requests:,}" if requests else DASH,
         counted if launches else DASH,
     )
 
 
-def _change(results: StudyResults, cell: Cell, index: int, say: Wording) -> str:
-    """The difference to the base cell; the base is named, where there is any comparison with it."""
-    effect = results.effect("baseline", cell, index, GOODPUT, "value")
+def _beside_base(
+    results: StudyResults, cell: Cell, index: int, metric: str, value: float | None, say: Wording
+) -> Value:
+    """A goodput over its difference to the base cell; the base is named, where there is any comparison with it."""
+    under = ""
+    effect = results.effect("baseline", cell, index, metric, "value")
     if effect is None:
         bases = (results.base_of(each) for each in results.effects if each.row["factor"] == "baseline")
-        return say("word.base") if any(base is cell for base in bases) else ""
-    return "" if effect.ratio is None else format_change(effect.ratio)
+        under = say("word.base") if any(base is cell for base in bases) else ""
+    elif effect.ratio is not None:
+        under = format_change(effect.ratio)
+    return Value(format_quantity(value), under=under if value is not None else "")
 
 
 def _highest_table(
