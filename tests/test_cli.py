@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pdkv import wings
+from pdkv import cli, verbs, wings
 from pdkv.cli import _parser
 from pdkv.study.config_schema import StudySection
 
@@ -149,6 +149,21 @@ class TestWrongUse:
         assert f"{config}:1: repeat: unknown key" in done.stderr
         assert "did you mean repeats?" in done.stderr
         assert "Traceback" not in done.stderr
+
+    def test_check_warns_of_cells_that_get_too_few_launches(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        config = tmp_path / "study.yaml"
+        workload = "{input_tokens: 128, output_tokens: 16, concurrency: [2], requests: 8, max_model_len: 512}"
+        config.write_text(
+            f"model: bundled\nworkloads: {{w: {workload}}}\nmodes: [default, 2x]\ndtypes: [fp16]\nrepeats: 3\n"
+            'launches: {"*/2x/*": 2}\n'
+        )
+        monkeypatch.setattr(verbs, "tell_survey", lambda *arguments: None)
+        with pytest.raises(SystemExit) as end:
+            cli.main(["check", "--config", str(config)])
+        assert not end.value.code
+        assert f"warning: {config}: launches: w/2x/fp16 (2): fewer than 3 launches" in capsys.readouterr().out
 
     def test_missing_config(self, tmp_path: Path) -> None:
         done = pdkv("check", cwd=tmp_path)

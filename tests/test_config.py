@@ -8,6 +8,7 @@ import pytest
 from pdkv.errors import UserError
 from pdkv.records import Trial
 from pdkv.study.config import load_study
+from pdkv.study.launch_counts import find_few_launches
 
 STUDY = """\
 model: bundled
@@ -240,6 +241,16 @@ def test_some_cells_have_other_numbers_of_launches_and_others_none(tmp_path):
     assert len(names) == len(set(names)) == 3 + 3 + 1 + 2 + 2
     assert {name for name in names if name.endswith("r3")} == {f"{workload}/default/{d}/r3" for d in ("bf16", "fp8")}
     assert [name[-1] for name in names] == sorted(name[-1] for name in names), "blocks one after another"
+    cells = "w/unchunked/bf16 (1), w/1p1d/bf16 (2), w/1p1d/fp8 (2)"
+    assert find_few_launches(study, 3) == [f"launches: {cells}: fewer than 3 launches show an effect and no verdict"]
+
+
+def test_a_baseline_with_two_launches_is_warned_of_by_name(tmp_path):
+    text = STUDY.replace(MODES, "modes: [default, unchunked]").replace("repeats: 1", "repeats: 3")
+    (said,) = find_few_launches(load(tmp_path, text + 'launches: {"*/default/*": 2}\n'), 3)
+    assert said.startswith("launches: the baseline w/default/fp16 (2): fewer than 3 launches")
+    assert find_few_launches(load(tmp_path, text + 'launches: {"*/default/*": 4}\n'), 3) == []
+    assert find_few_launches(load(tmp_path, text.replace("repeats: 3", "repeats: 1")), 3) == [], "asked for, and known"
 
 
 @pytest.mark.parametrize(

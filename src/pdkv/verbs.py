@@ -27,9 +27,13 @@ MACHINE_UNFIT = 1
 
 def run_check(arguments: argparse.Namespace) -> None:
     """What the study would do on this machine, and whether it can: 2 and the reason where not."""
+    from pdkv.analysing.verdicts import MIN_LAUNCHES
     from pdkv.study.config import load_study
+    from pdkv.study.launch_counts import find_few_launches
 
     study = load_study(arguments.config)
+    for text in find_few_launches(study, MIN_LAUNCHES):
+        print(f"warning: {study.source}: {text}")
     for text in require_claims(study):
         print(f"warning: {study.report.claims}: {text}")
     require_writable(Path(folder, "new") for folder in ("results", "reports", ".snakemake"))

@@ -32,6 +32,7 @@ SHARED: Floors = {
         "config_values",
         "due",
         "engine_args",
+        "launch_counts",
         "progress",
         "records",
         "report_editions",
