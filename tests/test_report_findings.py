@@ -118,8 +118,8 @@ class TestMetricSentences:
     def test_what_is_sure_and_no_larger_than_between_identical_cells_is_no_finding(self) -> None:
         row = {"verdict": "cannot tell", "more_repeats": "", "yardstick": "0.1"}
         assert findings(effect("chunked", **row)) == [
-            "No difference is told where it is sure and yet no larger than that between cells that ran the same "
-            "configuration: mean TTFT, see the table."
+            "No difference is told, and no equivalence, that would be finer than what cells that ran the same "
+            "configuration differ by: mean TTFT, see the table."
         ]
         assert findings(effect("chunked", **{**row, "yardstick": "0.09", **OPEN}))[0].startswith("It cannot be told")
         unsure = {**row, "metric": "goodput", "stat": "value", "ci_low": "", "ci_high": ""}  # a launch without any

@@ -118,7 +118,7 @@ class TestALeadWithinTheYardstick:
         told = study.sentences("mean TTFT")
         leads = ("TTFT is lower", "TTFT is higher", "lower in", "higher in", "is best", "shown worse")
         assert not [text for text in told for lead in leads if lead in text and "mean TTFT" in text]
-        within = "No difference is told where it is sure and yet no larger than that between cells that ran the same"
+        within = "No difference is told, and no equivalence, that would be finer than what cells that ran the same"
         assert any(text.startswith(within) and "mean TTFT" in text for text in told)
 
     def test_supports_and_contradicts_no_claim(self, study: Study) -> None:
@@ -148,9 +148,25 @@ def test_a_ratio_is_as_far_from_1_below_as_above(ratio: float, yardstick: float 
     assert is_no_larger(ratio, yardstick) is small
 
 
-def test_an_equivalence_is_no_lead_and_stands(tmp_path: Path) -> None:
-    study = Study(tmp_path, CELLS, first_tokens(unchunked=1.0, twin=1.3))
-    assert study.effect("unchunked")["verdict"] == "equivalent"
+class TestAnEquivalence:
+    """That cells came out alike shows little where the same cell, measured twice, does not."""
+
+    def test_is_none_where_identical_cells_differ_by_more_than_the_margin(self, tmp_path: Path) -> None:
+        study = Study(tmp_path, CELLS, first_tokens(unchunked=1.0, twin=1.3))
+        row = study.effect("unchunked")
+        assert (row["verdict"], row["more_repeats"]) == ("cannot tell", "")
+        why = "cells of the same configuration differ by 30%, more than the margin of equivalence"
+        assert row["note"] == why
+        assert set(study.places().values()) == {"cannot tell"}
+        assert why in {row["note"] for row in study.objectives if row["objective"] == "first token"}
+        told = study.sentences("mean TTFT")
+        assert not [text for text in told if "quivalent within" in text or "equally good" in text]
+        assert any(text.startswith("No difference is told, and no equivalence") for text in told)
+
+    def test_stands_where_identical_cells_differ_by_less(self, tmp_path: Path) -> None:
+        study = Study(tmp_path, CELLS, first_tokens(unchunked=1.0, twin=1.015))
+        assert study.effect("unchunked")["verdict"] == "equivalent"
+        assert any("equivalent within ±2% in unchunked/fp16" in text for text in study.sentences("mean TTFT"))
 
 
 def test_an_interaction_within_the_yardstick_has_no_verdict(tmp_path: Path) -> None:

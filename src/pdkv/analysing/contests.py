@@ -12,10 +12,12 @@ from pdkv.analysing.verdicts import (
     MARGIN,
     MAX_REPEATS,
     RatioEstimate,
+    coarser_than_margin,
     decide,
     estimate_ratio,
     geometric_mean,
     holm,
+    is_coarser,
     is_no_larger,
     more_repeats,
     within_yardstick,
@@ -114,7 +116,7 @@ def _has_ratio(value: float) -> bool:
 
 
 def decide_contests(family: Sequence[Contest], margin: float) -> None:
-    """Give the contests of one objective their verdicts, by Holm's procedure; none has a lead within its yardstick."""
+    """Give the contests of one objective their verdicts, by Holm's procedure; none is finer than its yardstick."""
     tested = [(contest, contest.estimate) for contest in family if contest.estimate is not None]
     rejected = holm([estimate.p for _, estimate in tested])
     for (contest, estimate), reject in zip(tested, rejected, strict=True):
@@ -123,6 +125,8 @@ def decide_contests(family: Sequence[Contest], margin: float) -> None:
         in_doubt = contest.yardstick is not None and is_no_larger(estimate.ratio, contest.yardstick)
         if contest.verdict in ("lower", "higher") and contest.yardstick is not None and in_doubt:
             contest.verdict, contest.why = "cannot tell", within_yardstick(contest.yardstick)
+        elif contest.verdict == "equivalent" and contest.yardstick is not None and is_coarser(contest.yardstick, margin):
+            contest.verdict, contest.why = "cannot tell", coarser_than_margin(contest.yardstick)
     for contest in family:
         if contest.stated and contest.wanted:
             _decide_what_is_stated(contest, margin)

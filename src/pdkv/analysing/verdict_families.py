@@ -8,8 +8,10 @@ from pdkv.analysing.csv_table import tidy
 from pdkv.analysing.verdicts import (
     MAX_REPEATS,
     RatioEstimate,
+    coarser_than_margin,
     decide,
     holm,
+    is_coarser,
     is_no_larger,
     more_repeats,
     widen,
@@ -89,13 +91,18 @@ def _decide(comparison: Comparison, estimate: RatioEstimate, standing: _Standing
         more = more_repeats(estimate, margin, standing.undecided)
         row["more_repeats"] = f">{MAX_REPEATS - estimate.blocks}" if more is None else str(more)
         comparison.notes.append(_advice(more, estimate.blocks))
-    elif row["verdict"] != "equivalent":
-        _doubt(comparison, estimate)
+    else:
+        _doubt(comparison, estimate, margin)
 
 
-def _doubt(comparison: Comparison, estimate: RatioEstimate) -> None:
-    """No lead between cells that ran the same, and none that is no larger than what such cells differ by."""
-    if comparison.same:
+def _doubt(comparison: Comparison, estimate: RatioEstimate, margin: float) -> None:
+    """No lead between cells that ran the same, and nothing that is finer than what such cells differ by: no lead that is
+    no larger, and no equivalence where that is more than the margin."""
+    if comparison.row["verdict"] == "equivalent":
+        if comparison.yardstick is not None and is_coarser(comparison.yardstick, margin):
+            comparison.row["verdict"] = "cannot tell"
+            comparison.notes.append(coarser_than_margin(comparison.yardstick))
+    elif comparison.same:
         comparison.row["verdict"] = "cannot tell"
     elif comparison.yardstick is not None and is_no_larger(estimate.ratio, comparison.yardstick):
         comparison.row["verdict"] = "cannot tell"

@@ -103,6 +103,16 @@ def within_yardstick(yardstick: float) -> str:
     return f"no larger than the {100 * yardstick:.3g}% that cells of the same configuration differ by"
 
 
+def is_coarser(yardstick: float | None, margin: float) -> bool:
+    """Whether cells that ran the same differ by more than the margin: then nobody can be shown to be equal within it."""
+    return yardstick is not None and yardstick > margin * (1 + _TOLERANCE)
+
+
+def coarser_than_margin(yardstick: float) -> str:
+    """Why two cells are not called equivalent, for the note of a row."""
+    return f"cells of the same configuration differ by {100 * yardstick:.3g}%, more than the margin of equivalence"
+
+
 def more_repeats(estimate: RatioEstimate, margin: float = MARGIN, undecided: int = 1) -> int | None:
     """How many repeats more would decide with a chance of 80%; ``None`` if more than 50 in all would be needed.
 
