@@ -9,6 +9,7 @@ import pytest
 from sample_results import Sample, write_sample
 
 from pdkv import cli
+from pdkv.analysing.aggregate import aggregate, summary_rows
 from pdkv.analysing.comparison import compare
 from pdkv.analysing.objectives import objective_rows, rank_objectives
 from pdkv.analysing.token_cost import Prices, cost_per_million
@@ -66,6 +67,29 @@ def scale(content: dict[str, Any], metric: str, factor: float) -> None:
     for point in content["points"]:
         for metrics in (point["metrics"], *point["per_launch"]):
             metrics[metric]["value"] *= factor
+
+
+class TestTheSummary:
+    def test_has_what_tokens_and_good_requests_cost_as_objectives_have_it(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, replace(STUDY, ttft_limit_ms=150.0))
+        aggregate(cells, tmp_path / "summary.parquet", tmp_path / "summary.csv", DOLLARS)
+        with (tmp_path / "summary.csv").open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["metric"].startswith("cost_per_million")]
+        found = {(row["mode"], row["dtype"], row["metric"]): (float(row["value"]), row["unit"]) for row in rows}
+        ranked = objective_rows([read_json(path, "cell/1") for path in cells], prices=DOLLARS)
+        assert found == {
+            (row["mode"], row["dtype"], row["metric"]): (pytest.approx(row["value"]), row["unit"])
+            for row in ranked
+            if row["objective"] in ("cost", "service cost")
+        }
+        assert len(found) == 2 * len(cells)
+
+    def test_has_none_without_prices_nor_of_nothing_sold(self, tmp_path: Path) -> None:
+        content = cells_of(tmp_path, replace(STUDY, ttft_limit_ms=150.0))[0]
+        assert not [row for row in summary_rows(content) if row["metric"].startswith("cost")]
+        scale(content, "goodput", 0.0)
+        metrics = {row["metric"] for row in summary_rows(content, DOLLARS) if row["metric"].startswith("cost")}
+        assert metrics == {"cost_per_million_tokens"}
 
 
 class TestTheCheapestCell:

@@ -199,6 +199,7 @@ def _add_result_verbs(parsers: Any) -> None:
     cell.add_argument("--trials", type=Path, nargs="+", required=True, help="folders of its launches")
     cell.add_argument("--slo", default="", metavar="JSON", help="service levels that goodput is counted by")
     everything = _add(parsers, "aggregate", verbs.run_aggregate, "one row for each number of the study")
+    everything.add_argument("--cost", default="", metavar="JSON", help="prices of the hardware")
     _add_cells(everything, "--parquet", "--csv")
     compare = _add(parsers, "compare", verbs.run_compare, "effects between cells, with intervals and verdicts")
     compare.add_argument("--baseline", nargs=2, required=True, metavar=("MODE", "DTYPE"))

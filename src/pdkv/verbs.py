@@ -83,8 +83,9 @@ def run_summarize_cell(arguments: argparse.Namespace) -> None:
 def run_aggregate(arguments: argparse.Namespace) -> None:
     """summary.parquet and summary.csv."""
     from pdkv.analysing.aggregate import aggregate
+    from pdkv.analysing.token_cost import Prices
 
-    aggregate(arguments.cells, arguments.parquet, arguments.csv)
+    aggregate(arguments.cells, arguments.parquet, arguments.csv, Prices.from_text(arguments.cost))
 
 
 def run_compare(arguments: argparse.Namespace) -> None:

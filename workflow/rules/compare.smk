@@ -20,8 +20,9 @@ rule aggregate:
         "../../envs/pipeline.yaml"
     params:
         source=digest("aggregate"),
+        cost=prices(),
     shell:
-        "pdkv aggregate {input.cells:q} --parquet {output.parquet:q} --csv {output.csv:q} 2> {log:q}"
+        "pdkv aggregate {input.cells:q} --cost={params.cost:q} --parquet {output.parquet:q} --csv {output.csv:q} 2> {log:q}"
 
 
 rule compare:

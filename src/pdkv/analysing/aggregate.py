@@ -23,6 +23,7 @@ from pdkv.analysing.load_level import load_label
 from pdkv.analysing.metrics import LATENCIES, THROUGHPUTS
 from pdkv.analysing.service_levels import GOODPUT, SHARE
 from pdkv.analysing.stats import STATS
+from pdkv.analysing.token_cost import BOUGHT, Prices, cost_per_million
 from pdkv.analysing.token_energy import ENERGY_UNITS
 from pdkv.artifacts import read_json, write_csv, write_parquet
 
@@ -36,18 +37,19 @@ _SCHEMA = pa.schema([pa.field(name, _TYPES.get(name, pa.string())) for name in C
 Row = dict[str, Any]
 
 
-def aggregate(cells: Sequence[Path], parquet: Path, csv_file: Path) -> None:
-    """Write the summary of the named cell.json files, in their order."""
-    rows = [row for path in cells for row in summary_rows(read_json(path, "cell/1"))]
+def aggregate(cells: Sequence[Path], parquet: Path, csv_file: Path, prices: Prices | None = None) -> None:
+    """Write the summary of the named cell.json files, in their order; with ``prices`` also what they cost."""
+    rows = [row for path in cells for row in summary_rows(read_json(path, "cell/1"), prices)]
     write_parquet(parquet, pa.Table.from_pylist(rows, schema=_SCHEMA))
     write_csv(csv_file, to_csv(COLUMNS, rows))
 
 
-def summary_rows(cell: Mapping[str, Any]) -> Iterator[Row]:
+def summary_rows(cell: Mapping[str, Any], prices: Prices | None = None) -> Iterator[Row]:
     """The rows of one cell. Failed and invalid launches are in none of them."""
     identity = {key: cell[key] for key in ("workload", "mode", "dtype")}
     for point in cell["points"]:
-        for row in (*_point_rows(point["metrics"]), *_per_device_rows(cell, point["metrics"])):
+        metrics = point["metrics"]
+        for row in (*_point_rows(metrics), *_per_device_rows(cell, metrics), *_cost_rows(cell, metrics, prices)):
             yield {**identity, "concurrency": load_label(point), **row}
     for row in (*_capacity_rows(cell), *_stage_rows(cell)):
         yield {**identity, "concurrency": "", **row}
@@ -85,6 +87,16 @@ def _per_device_rows(cell: Mapping[str, Any], metrics: Mapping[str, Any]) -> Ite
         value = throughput_per_device(cell, found["value"]) if found else None
         if found and value is not None and units is not None:
             unit = f"{found['unit']}/{units[1]}"
+            yield {"metric": metric, "stat": "value", "value": tidy(value), "unit": unit, "n": found["n"]}
+
+
+def _cost_rows(cell: Mapping[str, Any], metrics: Mapping[str, Any], prices: Prices | None) -> Iterator[Row]:
+    """What a million output tokens cost and, with service levels, a million requests that meet them."""
+    for metric, bought in BOUGHT.items():
+        found = metrics.get(bought)
+        value = cost_per_million(cell, found["value"], prices) if found and prices else None
+        if found and prices and value is not None:
+            unit = prices.unit_of(metric)
             yield {"metric": metric, "stat": "value", "value": tidy(value), "unit": unit, "n": found["n"]}
 
 

@@ -55,7 +55,7 @@ OF_SERVICE = (GOODPUT_PER_DEVICE, GOOD_COST)  # counted by the service levels
 def unit_of(goal: Goal, cell: CellContent, prices: Prices | None = None) -> str:
     """Unit of the goal's value; that of a number per device names the device, that of a cost the currency."""
     if prices and goal.metric in BOUGHT:
-        return f"{prices.currency}/M {'tokens' if goal.metric == COST else 'requests'}"
+        return prices.unit_of(goal.metric)
     units = hardware_units(cell)
     device = units[1] if units else "device"
     per_device = {

@@ -33,6 +33,10 @@ class Prices:
         """:meth:`from_json` of JSON; ``None`` of an empty text."""
         return cls.from_json(json.loads(text)) if text else None
 
+    def unit_of(self, metric: str) -> str:
+        """``USD/M tokens`` or ``USD/M requests``."""
+        return f"{self.currency}/M {'tokens' if metric == COST else 'requests'}"
+
     def of_an_hour(self, cell: Mapping[str, Any]) -> float | None:
         """All GPUs of a cell, or, where it computes on a CPU, the host. ``None`` for what has no price."""
         units = hardware_units(cell)
