@@ -12,15 +12,13 @@ from pdkv.analysing.verdicts import (
     MARGIN,
     MAX_REPEATS,
     RatioEstimate,
-    coarser_than_margin,
     decide,
     estimate_ratio,
     geometric_mean,
     holm,
-    is_coarser,
     is_no_larger,
     more_repeats,
-    within_yardstick,
+    why_too_fine,
 )
 
 SAME = "same resolved configuration"
@@ -122,11 +120,8 @@ def decide_contests(family: Sequence[Contest], margin: float) -> None:
     for (contest, estimate), reject in zip(tested, rejected, strict=True):
         contest.verdict = decide(estimate, rejected=reject, margin=margin)
         contest.undecided, contest.margin = rejected.count(False), margin
-        in_doubt = contest.yardstick is not None and is_no_larger(estimate.ratio, contest.yardstick)
-        if contest.verdict in ("lower", "higher") and contest.yardstick is not None and in_doubt:
-            contest.verdict, contest.why = "cannot tell", within_yardstick(contest.yardstick)
-        elif contest.verdict == "equivalent" and contest.yardstick is not None and is_coarser(contest.yardstick, margin):
-            contest.verdict, contest.why = "cannot tell", coarser_than_margin(contest.yardstick)
+        if why := why_too_fine(contest.verdict, estimate.ratio, contest.yardstick, margin):
+            contest.verdict, contest.why = "cannot tell", why
     for contest in family:
         if contest.stated and contest.wanted:
             _decide_what_is_stated(contest, margin)

@@ -8,14 +8,11 @@ from pdkv.analysing.csv_table import tidy
 from pdkv.analysing.verdicts import (
     MAX_REPEATS,
     RatioEstimate,
-    coarser_than_margin,
     decide,
     holm,
-    is_coarser,
-    is_no_larger,
     more_repeats,
+    why_too_fine,
     widen,
-    within_yardstick,
 )
 
 Row = dict[str, Any]
@@ -91,22 +88,11 @@ def _decide(comparison: Comparison, estimate: RatioEstimate, standing: _Standing
         more = more_repeats(estimate, margin, standing.undecided)
         row["more_repeats"] = f">{MAX_REPEATS - estimate.blocks}" if more is None else str(more)
         comparison.notes.append(_advice(more, estimate.blocks))
-    else:
-        _doubt(comparison, estimate, margin)
-
-
-def _doubt(comparison: Comparison, estimate: RatioEstimate, margin: float) -> None:
-    """No lead between cells that ran the same, and nothing that is finer than what such cells differ by: no lead that is
-    no larger, and no equivalence where that is more than the margin."""
-    if comparison.row["verdict"] == "equivalent":
-        if comparison.yardstick is not None and is_coarser(comparison.yardstick, margin):
-            comparison.row["verdict"] = "cannot tell"
-            comparison.notes.append(coarser_than_margin(comparison.yardstick))
-    elif comparison.same:
-        comparison.row["verdict"] = "cannot tell"
-    elif comparison.yardstick is not None and is_no_larger(estimate.ratio, comparison.yardstick):
-        comparison.row["verdict"] = "cannot tell"
-        comparison.notes.append(within_yardstick(comparison.yardstick))
+    elif comparison.same and row["verdict"] != "equivalent":  # what lies between cells that ran the same is no lead
+        row["verdict"] = "cannot tell"
+    elif why := why_too_fine(row["verdict"], estimate.ratio, comparison.yardstick, margin):
+        row["verdict"] = "cannot tell"
+        comparison.notes.append(why)
 
 
 def _advice(more: int | None, blocks: int) -> str:

@@ -103,14 +103,16 @@ def within_yardstick(yardstick: float) -> str:
     return f"no larger than the {100 * yardstick:.3g}% that cells of the same configuration differ by"
 
 
-def is_coarser(yardstick: float | None, margin: float) -> bool:
-    """Whether cells that ran the same differ by more than the margin: then nobody can be shown to be equal within it."""
-    return yardstick is not None and yardstick > margin * (1 + _TOLERANCE)
+def why_too_fine(verdict: str, ratio: float, yardstick: float | None, margin: float) -> str:
+    """Why a verdict does not stand beside what cells that ran the same differ by; empty where it does.
 
-
-def coarser_than_margin(yardstick: float) -> str:
-    """Why two cells are not called equivalent, for the note of a row."""
-    return f"cells of the same configuration differ by {100 * yardstick:.3g}%, more than the margin of equivalence"
+    A lead must be larger than that, and to be equal within the margin says something only where they are.
+    """
+    if yardstick is None:
+        return ""
+    if verdict == "equivalent" and yardstick > margin * (1 + _TOLERANCE):
+        return f"cells of the same configuration differ by {100 * yardstick:.3g}%, more than the margin of equivalence"
+    return within_yardstick(yardstick) if verdict in ("lower", "higher") and is_no_larger(ratio, yardstick) else ""
 
 
 def more_repeats(estimate: RatioEstimate, margin: float = MARGIN, undecided: int = 1) -> int | None:

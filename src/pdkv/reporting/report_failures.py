@@ -94,7 +94,8 @@ def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
         failed = sum(bool(trial.get("failure")) for trial in trials)
         if failed == len(trials):
             return [Paragraph(say("checks.nothing_ran"))]
-        return [Paragraph(say("checks.none_of_ran" if failed else "checks.none", count=len(trials) - failed, all=len(trials)))]
+        words = {"count": len(trials) - failed, "all": len(trials)}
+        return [Paragraph(say("checks.none_of_ran" if failed else "checks.none", **words))]
     order = sorted(found, key=lambda key: ("failed", "suspect", "unknown").index(key[1]))
     rows = [
         row(

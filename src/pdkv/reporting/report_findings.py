@@ -140,12 +140,12 @@ def _tell_lack(key: str, told: Sequence[Told], say: Wording) -> str:
         key = "weak_and_few"
     missing = [each for each in told if each.kind in ("too few launches", "observed")]
     counts = {int(more) for each in missing if (more := each.effect.row.get("more_repeats"))}
-    more = list(dict.fromkeys(str(end) for end in (min(counts, default=0), max(counts, default=0))))
+    ends = list(dict.fromkeys(str(end) for end in (min(counts, default=0), max(counts, default=0))))
     return say(
         f"findings.{key}",
         numbers=_numbers(told, say),
         wanted=wanted,
-        more=more[0] if len(more) == 1 else say("findings.range", first=more[0], last=more[1]),
+        more=ends[0] if len(ends) == 1 else say("findings.range", first=ends[0], last=ends[1]),
         levels=listed_few(dict.fromkeys(each.level for each in weak), say),
     )
 
