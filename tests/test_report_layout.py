@@ -14,7 +14,7 @@ import typst
 from sample_results import Sample, write_sample
 
 from pdkv.reporting.figures import draw_figures
-from pdkv.reporting.report_blocks import Paragraph, Report, Section, Table, left, row
+from pdkv.reporting.report_blocks import Paragraph, Report, Section, Table, Value, left, row
 from pdkv.reporting.report_model import ReportSettings, read_report
 from pdkv.reporting.report_pdf import compile_report, set_up
 
@@ -132,6 +132,16 @@ def white_foot(page: bytes) -> float:
     body = pixels[: int(len(pixels) * 0.93)]
     inked = np.flatnonzero((body < 0.9).any(axis=(1, 2)))
     return 1 - (inked.max() + 1) / len(body)
+
+
+@pytest.mark.parametrize("lines", [18, 20])
+def test_a_high_table_of_few_rows_leaves_no_half_page_white(tmp_path: Path, lines: int) -> None:
+    rows = tuple((Value(str(i)), Value("x", under="y\nz")) for i in range(12))
+    blocks = (*(Paragraph(f"line {i}") for i in range(lines)), Table("high", (left("a"), left("b")), rows))
+    report = Report("t", "s", ("said",), (), (Section("x", blocks),), "en")
+    pages = compile_report(report, tmp_path, pages_as_png=True, ppi=40)
+    assert len(pages) == 2
+    assert white_foot(pages[0]) < 0.36
 
 
 def test_no_page_but_the_last_is_white_by_a_third(study: tuple[Report, Path]) -> None:

@@ -11,7 +11,6 @@ from pdkv.reporting.report_outcomes import (
     amount,
     goal_name,
     interval_ends,
-    launches_needed,
     level_name,
     marked_cells,
     split_from,
@@ -70,7 +69,7 @@ def _cells(outcome: Outcome, say: Wording) -> Value:
     worse = marked_cells(outcome.worse, say)
     under = say("recommend.shown_worse", cells=worse) if worse and outcome.place != "best" else ""
     if outcome.untested:
-        apart = say("recommend.untested", count=launches_needed(outcome), cells=marked_cells(outcome.untested, say))
+        apart = say("recommend.untested_here", cells=marked_cells(outcome.untested, say))
         under = f"{under}\n{apart}" if under else apart
     names = marked_cells(outcome.best_first or outcome.leaders, say)
     match outcome.place:
@@ -114,6 +113,8 @@ def _more(outcome: Outcome) -> Value:
 def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: str, say: Wording) -> tuple[str, ...]:
     marks = {value.mark for each in rows for value in each}
     notes = [say("recommend.columns_note")]
+    if any(outcome.untested for outcome in races):
+        notes.append(say("recommend.untested_note"))
     if any(outcome.place != "not decided" for outcome in races):
         notes.append(say("recommend.note", margin=margin))
     if NOT_LAUNCHES in marks:

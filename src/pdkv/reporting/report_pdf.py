@@ -22,6 +22,7 @@ from pdkv.reporting.wording import Wording
 LINE_BREAK = "\u200b"  # zero-width space: a line may end here
 NO_BREAK = "\u2060"  # word joiner
 LONGEST_WORD = 18
+LONG_TEXT = 60
 SMALLEST_SHARE, LARGEST_SHARE = 6, 12
 _MARK_BEFORE_WORD = re.compile("[，；：、。](?=[^\\s，；：、。）”])")
 _CHINESE = re.compile("[\u3000-\u9fff\uff00-\uffef]+")
@@ -117,10 +118,14 @@ def _block(block: Block) -> dict[str, Any]:
 
 
 def _share(table: Table, number: int) -> int:
-    """How much of the room that columns of numbers share this one needs, in characters."""
+    """How much of the room that columns of numbers share this one needs, in characters.
+
+    Of wide columns, which share what is left, one with long texts gets twice as much as one with short ones.
+    """
     column = table.columns[number]
     if column.wide:
-        return 1
+        texts = (text for row in table.rows for text in (row[number].text, *row[number].under.split("\n")))
+        return 2 if max(map(_width, texts), default=0) > LONG_TEXT else 1
     values = max((_width(row[number].text) for row in table.rows), default=0)
     return max(SMALLEST_SHARE, *map(_width, column.title.split()), min(values, LARGEST_SHARE))
 
