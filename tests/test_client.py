@@ -11,8 +11,9 @@ import golden_server
 import numpy as np
 import pytest
 
+from pdkv.analysing.completion_stream import Response
 from pdkv.analysing.pieces import Pieces
-from pdkv.analysing.responses import Response, read_response
+from pdkv.analysing.responses import read_response
 from pdkv.errors import UserError
 from pdkv.measuring.client import Target
 from pdkv.measuring.evidence import Answer

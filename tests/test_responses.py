@@ -110,7 +110,7 @@ def test_events_of_one_shape_are_read_like_all_others(monkeypatch: pytest.Monkey
         timed = stream(*((float(number), event) for number, event in enumerate(written)))
         quick = read_response(pieces(timed))
         with monkeypatch.context() as patch:
-            patch.setattr("pdkv.analysing.responses.token_shape", lambda *_: None)
+            patch.setattr("pdkv.analysing.completion_stream.token_shape", lambda *_: None)
             parsed = read_response(pieces(timed))
         assert quick.token_t_s.tolist() == parsed.token_t_s.tolist()
         assert list(quick.token_n) == list(parsed.token_n)
@@ -125,7 +125,7 @@ def test_the_usual_event_is_told_by_its_shape(monkeypatch: pytest.MonkeyPatch) -
         parsed.append(payload)
         return json.loads(payload)
 
-    monkeypatch.setattr("pdkv.analysing.responses.orjson.loads", loads)
+    monkeypatch.setattr("pdkv.analysing.completion_stream.orjson.loads", loads)
     events = [compact(token(number, text=f" {number}")) for number in range(100)]
     timed = stream(*((float(number), event) for number, event in enumerate(events)), (100.0, usage(100)))
     assert len(read_response(pieces(timed)).token_n) == 100

@@ -102,6 +102,7 @@ ANALYSING: Floors = {
         "checks",
         "comparability",
         "compared_quantities",
+        "completion_stream",
         "csv_table",
         "device_energy",
         "duty_cycle",
@@ -141,6 +142,7 @@ ANALYSING: Floors = {
     ),
     4: (
         "aggregate",
+        "cell_launches",
         "cell_pairs",
         "cell_summary",
         "claims",
@@ -206,6 +208,7 @@ ANALYSING: Floors = {
         "report_refusals",
         "report_servers",
         "report_service",
+        "report_setup",
         "report_stages",
         "report_summary",
         "report_title",

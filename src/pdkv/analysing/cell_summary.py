@@ -5,12 +5,12 @@ marked. Percentiles are of all requests pooled: neither the mean nor the median 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pdkv.analysing.cell_launches import Launch, checks_of
 from pdkv.analysing.checks import Check, state_of
 from pdkv.analysing.comparability import differing_environments
 from pdkv.analysing.metrics import THROUGHPUTS, latency_metrics
@@ -19,77 +19,9 @@ from pdkv.analysing.server_totals import combine_server_counters
 from pdkv.analysing.service_levels import ServiceLevels, pool_service_metrics, service_metrics
 from pdkv.analysing.token_energy import energy_metrics, pool_energy_metrics
 from pdkv.analysing.ttft_parts import combine_ttft_parts
-from pdkv.artifacts import read_json, read_parquet, write_json
+from pdkv.artifacts import read_parquet, write_json
 
 _STAGES = ("launch", "warmup", "load", "shutdown")
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What was read of one trial; the contents of its artefacts."""
-
-    folder: Path
-    plan: dict[str, Any]
-    stages: dict[str, Any]
-    launch: dict[str, Any]
-    warmup: dict[str, Any]
-    metrics: dict[str, Any]
-    trace: dict[str, Any]
-
-    @classmethod
-    def read(cls, folder: Path) -> "Launch":
-        """Read all artefacts of a trial folder but its requests."""
-        parts = {
-            name: read_json(folder / f"{name}.json", f"{name}/1")
-            for name in ("plan", "stages", "launch", "warmup", "metrics", "trace")
-        }
-        return cls(folder, **parts)
-
-    @property
-    def repeat(self) -> int:
-        """Which launch of its cell."""
-        return int(self.plan["trial"]["repeat"])
-
-    @property
-    def failure(self) -> dict[str, Any] | None:
-        """Stage, reason and log excerpt if the trial did not come to its end."""
-        outcome = self.stages["outcome"]
-        return None if outcome["status"] == "ok" else {key: outcome[key] for key in ("stage", "reason", "excerpt")}
-
-    @property
-    def checks(self) -> list[dict[str, Any]]:
-        """All checks of the trial, each with the source it came from."""
-        sources = {"launch": self.launch, "warmup": self.warmup, "load": self.metrics, "trace": self.trace}
-        return [
-            {**check, "source": source} for source, content in sources.items() for check in content.get("checks") or []
-        ]
-
-    @property
-    def state(self) -> str:
-        """``failed``, or the worst of its checks. A bad point among good ones makes a launch suspect, not invalid."""
-        if self.failure:
-            return "failed"
-        whole = {state_of(_checks(self.whole_checks)), self.metrics["state"]}
-        return next(state for state in ("failed", "invalid", "suspect", "valid") if state in whole)
-
-    @property
-    def whole_checks(self) -> list[dict[str, Any]]:
-        """The checks that concern the launch as a whole rather than one of its points."""
-        return [check for check in self.checks if check["source"] != "load"]
-
-    def point(self, index: int) -> dict[str, Any] | None:
-        """What metrics.json says of one load point."""
-        return next((point for point in self.metrics["points"] if point["point"] == index), None)
-
-    def why_excluded(self, index: int) -> str | None:
-        """Why this launch is not in the numbers of a point; ``None`` if it is in them."""
-        if self.failure:
-            return f"failed at {self.failure['stage']}: {self.failure['reason']}"
-        point = self.point(index)
-        if point is None:
-            return "the point was not measured"
-        bad = [check for check in [*self.whole_checks, *point["checks"]] if check["state"] == "failed"]
-        return "; ".join(f"{check['name']}: {check['evidence']}" for check in bad) or None
 
 
 def summarize_cell(trials: Sequence[Path], output: Path, levels: ServiceLevels | None = None) -> None:
@@ -215,7 +147,7 @@ def _point_state(used: Sequence[Launch], facts: Sequence[Mapping[str, Any]]) -> 
     if not used:
         return "invalid"
     whole = [check for launch in used for check in launch.whole_checks]
-    return state_of(_checks([*whole, *(check for point in facts for check in point["checks"])]))
+    return state_of(checks_of([*whole, *(check for point in facts for check in point["checks"])]))
 
 
 def _cell_state(launches: Sequence[Launch], points: Sequence[Mapping[str, Any] | None], checks: Sequence[Check]) -> str:
@@ -249,10 +181,6 @@ def _environment(launches: Sequence[Launch]) -> dict[str, Any]:
     """The fingerprint of the first launch that came to its end, else of the first that has one."""
     by_success = sorted(launches, key=lambda launch: launch.failure is not None)
     return next((dict(launch.stages["environment"]) for launch in by_success if launch.stages["environment"]), {})
-
-
-def _checks(found: Sequence[Mapping[str, Any]]) -> list[Check]:
-    return [Check(check["name"], check["state"], check["evidence"], check["remedy"]) for check in found]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

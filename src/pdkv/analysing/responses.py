@@ -1,27 +1,24 @@
 """Bytes of the socket become requests: HTTP, server-sent events and JSON are read here, after the load.
 
-An event arrives with the piece that carries its last byte. It bears tokens if its ``token_ids`` are not empty; only
-where a server sends no token ids at all, if its text is not. The columns are those of ``docs/artifacts.md``.
+An event arrives with the piece that carries its last byte. The columns are those of ``docs/artifacts.md``.
 """
 
 import contextlib
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httptools
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 
-from pdkv.analysing.event_stream import NO_SHAPE, split_events, token_shape
+from pdkv.analysing.completion_stream import CompletionStream, Response, said
+from pdkv.analysing.event_stream import split_events
 from pdkv.analysing.pieces import Pieces, read_pieces
 from pdkv.artifacts import read_parquet
 
-EXCERPT = 300  # characters of what a server said that go into an error's text
 Level = tuple[int | None, float | None]
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
@@ -73,24 +70,6 @@ def read_requests(sends: Path, events: Path, points: Sequence[Mapping[str, Any]]
     return _table([_request(row, answer, levels) for row, answer in zip(sent, read, strict=True)], read)
 
 
-@dataclass(slots=True)
-class Response:
-    """What one response said. ``token_t_s`` are monotonic seconds; a count in ``token_n`` is None where not known.
-
-    ``error`` is the first thing wrong with the content; that the connection broke or the time ran out is not in the
-    bytes but in the record of the send.
-    """
-
-    http_status: int | None = None
-    token_t_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    token_n: Sequence[int | None] = ()
-    input_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    finish_reason: str | None = None
-    error: str | None = None
-
-
 def read_response(pieces: Pieces) -> Response:
     """Read one response, complete or not, from its pieces in order of arrival."""
     head_and_body = _HeadAndBody()
@@ -106,7 +85,7 @@ def read_response(pieces: Pieces) -> Response:
     status = parser.get_status_code() if parts_after_piece and head_and_body.begun else None
     body = b"".join(parts)
     if status != 200:
-        return Response(http_status=status, error=f"HTTP {status}: {_said(body)}" if status else None)
+        return Response(http_status=status, error=f"HTTP {status}: {said(body)}" if status else None)
     part_ends = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)])
     return _read_stream(body, part_ends[parts_after_piece], pieces.times_s)
 
@@ -126,99 +105,11 @@ class _HeadAndBody:
 def _read_stream(body: bytes, body_after_piece: npt.NDArray[np.int64], times_s: npt.NDArray[np.float64]) -> Response:
     """Read the events of a body, of which ``body_after_piece`` bytes were there at ``times_s``."""
     payloads, ends = split_events(body)
-    stream = _Stream()
+    stream = CompletionStream()
     stream.read(payloads)
     numbers, counts = stream.tokens()
     token_t_s = times_s[np.searchsorted(body_after_piece, ends[numbers])]
     return stream.response(token_t_s, counts, body)
-
-
-class _Stream:
-    """Collects what the events of one completion stream say."""
-
-    def __init__(self) -> None:
-        self.id_events: list[int] = []  # numbers of the events with token ids, and how many
-        self.id_counts: list[int] = []
-        self.text_events: list[int] = []
-        self.usage: dict[str, Any] | None = None
-        self.finish_reason: str | None = None
-        self.done = False
-        self.error: str | None = None
-
-    def read(self, payloads: list[bytes]) -> None:
-        """Read the data of all events: one loop, for there are millions."""
-        loads, id_events, id_counts = orjson.loads, self.id_events, self.id_counts
-        head, middle, tail = NO_SHAPE
-        text = len(head)
-        for number, payload in enumerate(payloads):
-            if payload.startswith(head) and payload.endswith(tail):
-                text_end = payload.find(b'"', text)
-                if payload.startswith(middle, text_end) and payload[text_end + len(middle) : -len(tail)].isdigit():
-                    id_events.append(number)
-                    id_counts.append(1)
-                    continue
-            if not payload:
-                continue
-            if payload == b"[DONE]":
-                self.done = True
-                continue
-            try:
-                content = loads(payload)
-                choices = content.get("choices")
-                if choices:
-                    choice = choices[0]
-                    ids = choice.get("token_ids")
-                    if ids:
-                        id_events.append(number)
-                        id_counts.append(len(ids))
-                    elif choice.get("text"):
-                        self.text_events.append(number)
-                    if reason := choice.get("finish_reason"):
-                        self.finish_reason = reason
-                    elif ids and len(ids) == len(choices) == 1 and not content.get("usage"):
-                        head, middle, tail = token_shape(payload, ids[0]) or (head, middle, tail)
-                        text = len(head)
-                elif content.get("error") or content.get("object") == "error":
-                    self.error = self.error or f"error in mid-stream: {_message(content)}"
-                if usage := content.get("usage"):
-                    self.usage = usage
-            except (orjson.JSONDecodeError, AttributeError, TypeError, LookupError):
-                self.error = self.error or f"not a completion event: {_said(payload)}"
-
-    def tokens(self) -> tuple[list[int], Sequence[int | None]]:
-        """Numbers of the token-bearing events and the tokens in each."""
-        if self.id_events:
-            return self.id_events, self.id_counts
-        told = (self.usage or {}).get("completion_tokens")
-        one_each = told == len(self.text_events)
-        return self.text_events, [1 if one_each else None] * len(self.text_events)
-
-    def response(self, token_t_s: npt.NDArray[np.float64], counts: Sequence[int | None], body: bytes) -> Response:
-        usage = self.usage or {}
-        details = usage.get("prompt_tokens_details") or {}
-        received = sum(self.id_counts) if self.id_counts else None
-        told = usage.get("completion_tokens")
-        return Response(
-            http_status=200,
-            token_t_s=token_t_s,
-            token_n=counts,
-            input_tokens=usage.get("prompt_tokens"),
-            cached_tokens=details.get("cached_tokens"),
-            output_tokens=received if told is None else told,
-            finish_reason=self.finish_reason,
-            error=self.error or self._fault(told, received, len(counts), body),
-        )
-
-    def _fault(self, told: int | None, received: int | None, events: int, body: bytes) -> str | None:
-        if not self.done:
-            return "stream without [DONE]" + ("" if events else f": {_said(body)}")
-        if not events:
-            return "stream without a token"
-        if told is None and received is None:
-            return "neither usage nor token ids: number of output tokens not known"
-        if told is not None and (told != received if received is not None else told < events):
-            return f"usage says {told} output tokens, {events if received is None else received} were received"
-        return None if self.finish_reason else "stream without a finish reason"
 
 
 @contextlib.contextmanager
@@ -274,20 +165,3 @@ def _table(rows: list[dict[str, Any]], read: list[Response]) -> pa.Table:
     starts = pa.array(offsets, pa.int32())
     table = table.append_column("token_t_s", pa.ListArray.from_arrays(starts, times_s))
     return table.append_column("token_n", pa.ListArray.from_arrays(starts, counts))
-
-
-def _message(content: dict[str, Any]) -> str:
-    error = content.get("error")
-    inner = error if isinstance(error, dict) else content
-    return str(inner.get("message") or error or content)[:EXCERPT]
-
-
-def _said(body: bytes) -> str:
-    """The message of an error body, or how the body begins."""
-    try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        content = None
-    if isinstance(content, dict):
-        return _message(content)
-    return body[:EXCERPT].decode("utf-8", "replace").strip()

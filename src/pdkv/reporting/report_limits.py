@@ -4,8 +4,8 @@ from pdkv.analysing.identical_cells import identical_groups
 from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.study_results import LATENCIES, Cell, StudyResults
 from pdkv.analysing.verdicts import MIN_LAUNCHES
-from pdkv.reporting.report_conditions import uses_random_weights
 from pdkv.reporting.report_phrases import all_are_suspect, is_launched, listed, listed_few
+from pdkv.reporting.report_setup import uses_random_weights
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 

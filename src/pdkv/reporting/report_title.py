@@ -1,7 +1,7 @@
 """The line under a report's title: engine, model and hardware."""
 
 from pdkv.analysing.study_results import StudyResults
-from pdkv.reporting.report_conditions import gpu_counts, model_name, uses_random_weights
+from pdkv.reporting.report_setup import gpu_counts, model_name, uses_random_weights
 from pdkv.reporting.wording import Wording
 
 
