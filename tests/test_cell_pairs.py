@@ -48,6 +48,13 @@ def test_of_two_rivals_that_with_as_many_instances_is_taken() -> None:
     assert rivals(two, four, split) == rivals(four, two, split) == {"2p2d": "4x"}
 
 
+def test_on_cores_that_with_as_many_ranks_is_taken() -> None:
+    split, one, two = cell("1p1d", prefill=1, decode=1), cell("2x", replicas=2), cell("wide", replicas=2)
+    for each in (split, two):
+        each["config"]["mode"]["tensor_parallel_size"] = 2
+    assert rivals(one, two, split) == rivals(two, one, split) == {"1p1d": "wide"}
+
+
 def test_one_instance_on_as_many_gpus_is_no_replica() -> None:
     """It is the base of the mode effect."""
     assert rivals(cell("default", replicas=1, gpus_each=2), cell("1p1d", prefill=1, decode=1, gpus_each=1)) == {}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pdkv.analysing.checks import Check, state_of
-from pdkv.analysing.launch_checks import check_launch, kv_format
+from pdkv.analysing.launch_checks import check_cores_of_ranks, check_launch, kv_format
 from pdkv.analysing.transfer_checks import check_kv_transfer, check_prefix_cache
 
 ASKED: dict[str, Any] = {
@@ -215,6 +215,40 @@ def test_without_disaggregation_there_is_nothing_to_check() -> None:
 )
 def test_transfers_that_did_not_happen(changes: dict[str, Any], expected: list[str]) -> None:
     assert states(point(**changes)) == expected
+
+
+@pytest.mark.parametrize(("count", "state"), [(312, "passed"), (311, "suspect"), (156, "suspect"), (155, "failed")])
+@pytest.mark.fault(
+    "pd", "not every rank of tensor parallelism counts its KV transfers", "suspect, with transfers, requests and ranks"
+)
+def test_every_rank_transfers_for_every_request(count: int, state: str) -> None:
+    check = check_kv_transfer([point(count=count)], ranks=2)[0]
+    assert check.state == state
+    seen = f"{count} transfers, 19.5 GiB, for 156 requests"
+    assert check.evidence.startswith(seen + (" and 2 ranks" if state == "suspect" else " at"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cores", "state"),
+    [
+        (2, [[0], [1]], "suspect"),
+        (2, [[0, 1], [0, 1]], "suspect"),
+        (2, [[0, 1], [0, 2]], "suspect"),
+        (2, [[0, 1], [2, 3]], "passed"),
+    ],
+)
+@pytest.mark.fault("launch", "fewer cores than ranks of tensor parallelism on a CPU", "suspect, with both numbers")
+def test_ranks_want_cores_of_their_own(ranks: int, cores: list[list[int]], state: str) -> None:
+    launched = [{"name": name, "cores": own} for name, own in zip(("prefill-0", "decode-0"), cores, strict=True)]
+    [check] = check_cores_of_ranks(ranks, launched)
+    assert check.state == state
+    assert check.evidence == f"4 ranks on {len({*cores[0], *cores[1]})} cores"
+    assert ("at least 4 cores" in check.remedy) == (state == "suspect")
+
+
+def test_cores_are_no_matter_without_ranks_on_a_cpu() -> None:
+    assert check_cores_of_ranks(1, [{"name": "single", "cores": [0]}]) == []
+    assert check_cores_of_ranks(2, [{"name": "single", "cores": None}, {"name": "endpoint"}]) == []
 
 
 def test_a_transfer_that_is_not_shown_is_suspect_and_says_where_to_look() -> None:

@@ -44,7 +44,7 @@ def deploy(tmp_path: Path) -> Iterator[Deploy]:
 
     def start(command: list[str], **env: str) -> Deployment:
         argv = [*command, "serve", "m", "--port", "{port}"]
-        instance = {"name": "single", "role": "single", "index": 0, "argv": argv, "env": env, "gpus": 0, "weight": 1}
+        instance = {"name": "single", "role": "single", "index": 0, "argv": argv, "env": env, "gpus": 0, "ranks": 1}
         plan = {
             "engine": {"kind": "custom", "device": "cuda"},
             "served_model": "pdkv-model",

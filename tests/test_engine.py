@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -10,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from pdkv.errors import StageFailed
-from pdkv.measuring.cores import cores_of_gpus, format_cores, split_cores
+from pdkv.measuring.cores import (
+    bind_to_cores,
+    cores_of_gpus,
+    format_binding,
+    format_cores,
+    split_among_ranks,
+    split_cores,
+)
 from pdkv.measuring.engine import fill_placeholders, place_instances
 from pdkv.measuring.ports import PortReservation, reserved_ports
 from pdkv.measuring.process_tree import read_process
@@ -181,7 +189,7 @@ class TestPlacement:
                     "argv": ["vllm", "--port", "{port}", '{"kv": {"x": 1}}'],
                     "env": {"BIND": "{cores}", "KV_PORT": "{kv_port}"},
                     "gpus": gpus,
-                    "weight": 1,
+                    "ranks": max(1, gpus),
                 }
                 for role in roles
             ],
@@ -202,6 +210,19 @@ class TestPlacement:
         assert instances[0].server.env["PDKV_TRIAL"] == "unique"
         assert instances[0].server.env["SPT_NOENV"] == "1", "a title would be written over the mark"
         assert "CUDA_VISIBLE_DEVICES" not in instances[0].server.env
+
+    def test_ranks_of_an_instance_share_out_its_cores(self, tmp_path: Path, ports: PortReservation) -> None:
+        plan = self.plan("cpu", 0)
+        for instance in plan["instances"]:
+            instance["ranks"] = 2
+        bound = {}
+        for cores in (range(2), range(5)):
+            placed, _ = place_instances(plan, tmp_path, ports=ports, cores=cores, gpus=[], mark="")
+            bound[len(cores)] = [(instance.cores, instance.server.env["BIND"]) for instance in placed]
+        assert bound[2] == [([0], "0|0"), ([1], "1|1")], "instances stay apart before ranks of one do"
+        assert bound[5] == [([0, 1, 2], "0|1"), ([3, 4], "3|4")]
+        side_channels = [int(instance.server.env["KV_PORT"]) for instance in placed]
+        assert abs(side_channels[0] - side_channels[1]) >= 2
 
     def test_each_instance_gets_gpus_of_its_own(self, tmp_path: Path, ports: PortReservation) -> None:
         gpus = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
@@ -268,19 +289,61 @@ def test_hardware_threads_of_a_core_go_together(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("cores", "weights", "shares", "client"),
+    ("cores", "ranks", "shares", "client"),
     [
         ([0, 1], [1], [[0, 1]], [0, 1]),
         ([0, 1], [1, 1], [[0], [1]], [0, 1]),
         ([4], [1, 1], [[4], [4]], [4]),
+        ([0, 1], [2], [[0, 1]], [0, 1]),
+        ([0, 1], [2, 2], [[0], [1]], [0, 1]),
+        ([0, 1, 2], [2, 2], [[0, 1], [2]], [0, 1, 2]),
+        (range(4), [2, 2], [[0, 1], [2, 3]], [0, 1, 2, 3]),
+        ([0, 1], [4], [[0, 1]], [0, 1]),
+        (range(4), [2], [[0, 1, 2, 3]], [0, 1, 2, 3]),  # no core for the client alone: two for each rank first
+        (range(5), [2], [[1, 2, 3, 4]], [0]),
         (range(8), [1, 1], [[1, 2, 3, 4], [5, 6, 7]], [0]),
         (range(9), [3, 1], [[1, 2, 3, 4, 5, 6], [7, 8]], [0]),
     ],
 )
-def test_cores_are_split_by_weight(
-    cores: list[int], weights: list[int], shares: list[list[int]], client: list[int]
+def test_cores_are_split_by_ranks(
+    cores: list[int], ranks: list[int], shares: list[list[int]], client: list[int]
 ) -> None:
-    assert split_cores(cores, weights) == (shares, client)
+    assert split_cores(cores, ranks) == (shares, client)
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "binding"),
+    [
+        ([0, 1], 1, "0-1"),
+        ([0, 1], 2, "0|1"),
+        (range(4, 9), 2, "4-5|6-7"),  # as many for each; the last one is for the API server and the engine core
+        ([3], 2, "3|3"),
+        ([2, 5], 3, "2|5|2"),
+    ],
+)
+def test_ranks_are_bound_as_vllm_spells_it(cores: list[int], ranks: int, binding: str) -> None:
+    assert format_binding(cores, ranks) == binding
+
+
+def test_a_rank_that_a_connector_has_moved_goes_back_to_its_cores() -> None:
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    workers = [subprocess.Popen([f"VLLM::Worker_TP{rank}", "60"], executable="/bin/sleep") for rank in range(2)]
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        for process in (*workers, other):  # as soon as it has its title
+            deadline = time.monotonic() + 20
+            while b"60" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+                assert time.monotonic() < deadline
+            os.sched_setaffinity(process.pid, cores[-1:])
+            bind_to_cores(process.pid, cores, ranks=2, free_main_threads=True)
+        assert [os.sched_getaffinity(worker.pid) for worker in workers] == [
+            set(share) for share in split_among_ranks(cores, 2)
+        ]
+        assert os.sched_getaffinity(other.pid) == set(cores)
+    finally:
+        for process in (*workers, other):
+            process.kill()
+            process.wait()
 
 
 def test_cores_are_spelt_as_ranges() -> None:

@@ -34,7 +34,7 @@ def read(name: str) -> str:
 
 def planned(name: str = "single", role: str = "single", *argv: str, **env: str) -> dict[str, Any]:
     command = ["vllm", "serve", "/models/llama-8b", "--host", "127.0.0.1", "--port", "{port}", *argv]
-    return {"name": name, "role": role, "index": 0, "argv": command, "env": env, "gpus": 1, "weight": 1}
+    return {"name": name, "role": role, "index": 0, "argv": command, "env": env, "gpus": 1, "ranks": 1}
 
 
 def plan(*instances: dict[str, Any], **asked: Any) -> dict[str, Any]:
@@ -133,6 +133,15 @@ def test_broken_answers_are_no_answers() -> None:
     assert launch["instances"][0]["max_num_seqs"] is None
     refused = [{**row, "ok": False, "status": 404, "text": ""} for row in answers("cpu/default_auto")]
     assert describe_launch(plan(), STAGES, {"single": read("cpu/default_auto.log")}, refused)["identity"] is not None
+
+
+@pytest.mark.parametrize(("cores", "state"), [([0], "suspect"), ([0, 1], "passed")])
+def test_ranks_are_held_against_the_cores_of_the_launch(cores: list[int], state: str) -> None:
+    stages = {**STAGES, "instances": [{"name": "single", "ready_s": 41.5, "cores": cores}]}
+    logs = {"single": read("cpu/default_auto.log")}
+    launch = describe_launch(plan(tensor_parallel_size=2), stages, logs, answers("cpu/default_auto"))
+    checks = {check["name"]: check["state"] for check in launch["checks"]}
+    assert checks["ranks on cores of their own"] == state
 
 
 def test_a_pd_pair() -> None:

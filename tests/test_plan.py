@@ -6,10 +6,18 @@ from pathlib import Path
 import pytest
 
 from pdkv.errors import UserError
-from pdkv.measuring.feasibility import Host, estimate_seconds, find_obstacles, find_shortages, find_waits
+from pdkv.measuring.feasibility import (
+    Host,
+    estimate_seconds,
+    find_crowding,
+    find_obstacles,
+    find_shortages,
+    find_waits,
+)
 from pdkv.measuring.gpu_memory import explain_shortage
 from pdkv.measuring.model_shape import UNKNOWN, ModelShape, read_model_shape
-from pdkv.measuring.plan import CPU_RUNTIME_BYTES, ResolvedEngine, plan_trial, token_range
+from pdkv.measuring.plan import CPU_RANK_BYTES, CPU_RUNTIME_BYTES, ResolvedEngine, plan_trial, token_range
+from pdkv.measuring.resolve import BUNDLED_SHAPE
 from pdkv.study.config import load_study
 
 CPU = ResolvedEngine("cpu", "cpu", ("python", "-m", "vllm"), "python", ("router",))
@@ -108,7 +116,22 @@ def test_arguments_of_engine_mode_and_role_in_that_order(tmp_path):
 def test_gpus_per_instance_by_tensor_parallelism(tmp_path):
     _, plan = make_plan(tmp_path, "{1p1d: {tensor_parallel_size: 2}}", engine=CUDA)
     assert [i["gpus"] for i in plan["instances"]] == [2, 2]
+    assert [i["ranks"] for i in plan["instances"]] == [2, 2]
     assert "--enforce-eager" not in plan["instances"][0]["argv"]
+
+
+def test_ranks_of_a_cpu_engine_share_out_cores_and_cache(tmp_path):
+    _, plan = make_plan(tmp_path, "{tp: {tensor_parallel_size: 2}}", more="engine: {kind: cpu, kv_cache_gib: 3}\n")
+    [instance] = plan["instances"]
+    assert (instance["gpus"], instance["ranks"]) == (0, 2)
+    assert argument(plan, "--tensor-parallel-size") == "2"
+    assert argument(plan, "--kv-cache-memory-bytes") == str(3 * 2**29)  # what each rank takes
+    assert "VLLM_CPU_KVCACHE_SPACE" not in instance["env"]  # it would win over the argument
+    assert instance["env"]["VLLM_CPU_OMP_THREADS_BIND"] == "{cores}"
+
+    _, plan = make_plan(tmp_path, "[default]", more="engine: {kind: cpu, kv_cache_gib: 3}\n")
+    assert argument(plan, "--kv-cache-memory-bytes") is None
+    assert plan["instances"][0]["env"]["VLLM_CPU_KVCACHE_SPACE"] == "3"
 
 
 def test_points_carry_ramp_and_drain(tmp_path):
@@ -181,6 +204,47 @@ def test_memory_on_a_cpu_holds_the_whole_cache_of_each_instance(tmp_path):
     assert plan["memory"]["total_bytes"] == 2 * (16_060_000_000 + 8 * 2**30 + CPU_RUNTIME_BYTES)
 
 
+def test_memory_of_ranks_on_a_cpu_holds_weights_and_cache_once(tmp_path):
+    modes, more = "{2x: {tensor_parallel_size: 16}}", "engine: {kind: cpu, kv_cache_gib: 8}\n"
+    _, plan = make_plan(tmp_path, modes, shape=LLAMA_8B, more=more)
+    memory = plan["memory"]
+    runtime = CPU_RUNTIME_BYTES + 15 * CPU_RANK_BYTES
+    assert memory["total_bytes"] == 2 * (16_060_000_000 + 8 * 2**30 + runtime)
+    assert memory["kv_bytes_needed"] == 2 * memory["kv_bytes_per_token"] * 4 * (128 + 16)  # 8 heads, each on two ranks
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "ranks", "possible"),
+    [
+        (9, 3, 1, True),
+        (9, 3, 2, False),
+        (9, 3, 3, True),
+        (9, 3, 9, True),  # each KV head on three ranks
+        (12, 3, 2, False),  # three KV heads can be neither dealt out to two ranks nor repeated on them
+        (12, 3, 6, True),
+        (12, 3, 4, False),
+        (32, 8, 16, True),
+        (8, 8, 16, False),
+        (None, None, 7, True),  # not known: the engine will say
+    ],
+)
+def test_heads_are_dealt_out_evenly(heads, kv_heads, ranks, possible):
+    shape = ModelShape(None, None, kv_heads, None, None, None, heads)
+    assert shape.can_be_split(ranks) == possible
+
+
+@pytest.mark.parametrize("engine", [CPU, CUDA], ids=["cpu", "cuda"])
+@pytest.mark.fault(
+    "input",
+    "tensor_parallel_size does not divide the heads of the model",
+    "refused before anything starts, with the sizes that do",
+)
+def test_a_model_that_cannot_be_split_is_refused(tmp_path, engine):
+    with pytest.raises(UserError, match="mode 1p1d: tensor_parallel_size 2 can't divide the model's 9 att") as caught:
+        make_plan(tmp_path, "{1p1d: {tensor_parallel_size: 2}}", engine=engine, shape=BUNDLED_SHAPE)
+    assert caught.value.remedy == "set it to 1 or 3 or 9, or name another model"
+
+
 def test_max_model_len_beyond_the_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="more than the model's 256 positions"):
         make_plan(tmp_path, "[default]", shape=ModelShape(1, 1, 1, 1, 100, 256))
@@ -203,6 +267,7 @@ def test_shape_of_an_8b_model_counts_its_parameters(tmp_path):
     shape = read_model_shape(tmp_path)
     assert shape.parameters == 8_030_261_248  # the published count of Llama 3.1 8B
     assert shape.head_dim == 128
+    assert shape.heads == 32
     assert read_model_shape(tmp_path / "nowhere") == UNKNOWN
 
 
@@ -221,6 +286,26 @@ def test_obstacles_name_the_cell_and_the_remedy(tmp_path):
     trial, plan = make_plan(tmp_path, "[1p1d]", shape=LLAMA_8B)
     assert "needs 2 cores" in find_obstacles(trial, plan, Host(1, 2**40, ()))[0]
     assert "this machine has 16.0 GiB" in find_obstacles(trial, plan, Host(8, 16 * 2**30, ()))[0]
+
+
+def test_ranks_without_cores_of_their_own_are_told(tmp_path):
+    trial, plan = make_plan(tmp_path, "{1p1d: {tensor_parallel_size: 2}}", shape=LLAMA_8B)
+    [told] = find_crowding(plan, Host(2, 2**40, ()))
+    assert told.startswith("4 ranks of tensor parallelism share 2 cores")
+    assert find_obstacles(trial, plan, Host(2, 2**40, ())) == []
+    assert find_crowding(plan, Host(4, 2**40, ())) == find_crowding(plan, Host(1, 2**40, ())) == []
+    assert "needs 2 cores for 2 instances" in find_obstacles(trial, plan, Host(1, 2**40, ()))[0]
+    _, plan = make_plan(tmp_path, "{1p1d: {tensor_parallel_size: 2}}", engine=CUDA)
+    assert find_crowding(plan, Host(2, 2**40, ())) == []
+
+
+def test_ranks_make_no_core_faster(tmp_path):
+    trial, plan = make_plan(tmp_path, "[default]", shape=LLAMA_8B)
+    ranks, on_ranks = make_plan(tmp_path, "{tp: {tensor_parallel_size: 2}}", shape=LLAMA_8B)
+    assert estimate_seconds(ranks, on_ranks) == estimate_seconds(trial, plan)
+    ranks, on_ranks = make_plan(tmp_path, "{tp: {tensor_parallel_size: 2}}", shape=LLAMA_8B, engine=CUDA)
+    trial, plan = make_plan(tmp_path, "[default]", shape=LLAMA_8B, engine=CUDA)
+    assert estimate_seconds(ranks, on_ranks) < estimate_seconds(trial, plan)
 
 
 def test_a_shortage_has_numbers_and_a_remedy(tmp_path):

@@ -133,6 +133,21 @@ def test_cells_that_will_not_start_are_told_and_leave_the_others(tmp_path, monke
     assert "w/large/bf16 will not start here: single needs about 1 TiB" in describe_survey(short)
 
 
+def test_ranks_that_will_share_cores_are_told_and_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(survey, "look_at_host", lambda: Host(2, 2**40, ()))
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"num_attention_heads": 4, "num_key_value_heads": 2}')
+    modes = "{wide: {tensor_parallel_size: 2}, 1p1d: {tensor_parallel_size: 2}}"
+    text = STUDY.replace("[default, 1p1d, 2x]", modes).replace("bundled", str(model))
+    asked = study(tmp_path, text.replace("engine: {", "engine: {device: cpu, "))
+    found = survey_study(asked, tmp_path)
+    refuse_obstacles(asked, found)
+    told = describe_survey(found)
+    assert "w/1p1d/bf16: 4 ranks of tensor parallelism share 2 cores" in told
+    assert "w/wide/bf16:" not in told
+
+
 def test_a_study_of_which_nothing_would_start_is_refused(tmp_path, monkeypatch):
     on_gpus(monkeypatch, 1)
     with pytest.raises(UserError, match=r"w/2x/bf16: replica needs about .* weights"):

@@ -30,7 +30,7 @@ def fake_plan(mode: str = "single", *, requests: int = 4, launch_timeout_s: floa
                 "argv": [sys.executable, FAKE_ENGINE, "serve", "m", "--port", "{port}", "--served-model-name", MODEL],
                 "env": {"PYTHONUNBUFFERED": "1", **env},
                 "gpus": 0,
-                "weight": 1,
+                "ranks": 1,
             }
         )
     router = [*ROUTER, "--host", "127.0.0.1", "--port", "{port}", "--prometheus-port", "{metrics_port}"]

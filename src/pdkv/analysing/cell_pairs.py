@@ -154,11 +154,19 @@ def _is_8_bit(cell: CellContent) -> bool:
 
 
 def _rival_on_equal_hardware(cell: CellContent, cells: Sequence[CellContent]) -> CellContent | None:
-    """The replicas that a disaggregated cell is set against: of several, those with as many instances."""
+    """The replicas that a disaggregated cell is set against: of several, those with as many instances, and ranks."""
     if not cell["config"]["mode"].get("prefill"):
         return None
     rivals = [other for other in cells if _are_replicas_of_same_setting(other, cell)]
-    return min(rivals, key=lambda other: abs(other["instances"] - cell["instances"]), default=None)
+
+    def distance(other: CellContent) -> tuple[int, int]:
+        return abs(other["instances"] - cell["instances"]), abs(_ranks(other) - _ranks(cell))
+
+    return min(rivals, key=distance, default=None)
+
+
+def _ranks(cell: CellContent) -> int:
+    return int(cell["config"]["mode"].get("tensor_parallel_size") or 1)
 
 
 def _are_replicas_of_same_setting(other: CellContent, cell: CellContent) -> bool:

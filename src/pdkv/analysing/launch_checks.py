@@ -24,6 +24,22 @@ def check_launch(
     return [*checks, _check_versions(instances), *_check_roles_agree(instances), _check_leftovers(leftovers)]
 
 
+def check_cores_of_ranks(ranks: int, launched: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Whether each rank of tensor parallelism on a CPU had a core; no check without such ranks.
+
+    ``launched`` are the instances of stages.json, whose ``cores`` are null on GPUs.
+    """
+    instances = [each for each in launched if each.get("cores")]
+    if ranks == 1 or not instances:
+        return []
+    cores = {(each.get("node"), core) for each in instances for core in each["cores"]}
+    name, evidence = "ranks on cores of their own", f"{ranks * len(instances)} ranks on {len(cores)} cores"
+    if len(cores) < ranks * len(instances):
+        remedy = f"give the study at least {ranks * len(instances)} cores, or lower tensor_parallel_size"
+        return [Check(name, "suspect", evidence, remedy)]
+    return [Check(name, "passed", evidence)]
+
+
 def kv_format(name: str, model_dtype: str | None) -> str:
     """One name for each format of the KV cache: ``fp8`` is ``fp8_e4m3``, ``auto`` is the model's own dtype.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pdkv.analysing.checks import Check
-from pdkv.analysing.launch_checks import check_launch, kv_format
+from pdkv.analysing.launch_checks import check_cores_of_ranks, check_launch, kv_format
 from pdkv.analysing.scrapes import cache_config, read_answer, read_scrape
 from pdkv.analysing.server_log import NONE, LogFacts, read_server_log
 from pdkv.artifacts import read_json, read_json_lines, write_json
@@ -84,15 +84,15 @@ def describe_launch(
     ]
     failed = stages["outcome"]["status"] == "failed" and stages["outcome"]["stage"] in ("plan", "launch")
     resolved = _merge_by_role(instances)
+    checks = check_launch(plan["asked"], instances, stages.get("leftovers"))
+    checks += check_cores_of_ranks(plan["asked"].get("tensor_parallel_size") or 1, stages["instances"])
     return {
         "status": "failed" if failed else "ok",
         "instances": instances,
         "resolved": resolved,
         "identity": None if failed else _identity(plan["instances"], instances, resolved),
         # A launch that failed is a result by itself; whether it would have become what was asked is moot.
-        "checks": []
-        if failed
-        else [check.as_json() for check in check_launch(plan["asked"], instances, stages.get("leftovers"))],
+        "checks": [] if failed else [check.as_json() for check in checks],
     }
 
 

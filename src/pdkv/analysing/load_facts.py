@@ -43,6 +43,7 @@ def describe_load(requests: pa.Table, stages: Mapping[str, Any], scrapes: Sequen
     """
     held = set(points_of(requests))
     roles = {instance["name"]: instance["role"] for instance in stages["instances"]}
+    ranks = ((stages.get("trial") or {}).get("mode") or {}).get("tensor_parallel_size") or 1
     cpu_share = client_cpu_share(stages)
     points: list[dict[str, Any]] = []
     checks: dict[str, list[Check]] = {}
@@ -53,7 +54,7 @@ def describe_load(requests: pa.Table, stages: Mapping[str, Any], scrapes: Sequen
         server = point_counters(list(scrapes), roles, point["point"])
         split = point_ttft_parts(scrapes, roles, point["point"], of_point["ttft_s"])
         lived = check_restarts(scrapes, roles, point["point"])
-        facts, found = _describe_point(of_point, point, server, split, cpu_share, lived)
+        facts, found = _describe_point(of_point, point, server, split, cpu_share, lived, ranks)
         points.append(facts)
         checks[point_label(point)] = found
     merged = merge_points(checks)
@@ -80,8 +81,9 @@ def _describe_point(
     split: Mapping[str, Any] | None,
     cpu_share: float | None,
     lived: Check,
+    ranks: int,
 ) -> tuple[dict[str, Any], list[Check]]:
     facts = {**point_facts(requests, point, server), "ttft_parts": split}
     checks = [*check_point(requests, facts, cpu_share), lived, check_prefix_cache([facts])]
-    checks += [*check_kv_transfer([facts]), *check_ttft_parts(facts)]
+    checks += [*check_kv_transfer([facts], ranks), *check_ttft_parts(facts)]
     return {**facts, "checks": [check.as_json() for check in checks], "state": state_of(checks)}, checks

@@ -16,9 +16,10 @@ RECOMPUTED_TOKENS_PER_REQUEST = 1
 _SILENT = "look whether the router passes kv_transfer_params on: without them a decode instance prefills by itself"
 
 
-def check_kv_transfer(points: Sequence[Mapping[str, Any]]) -> list[Check]:
+def check_kv_transfer(points: Sequence[Mapping[str, Any]], ranks: int = 1) -> list[Check]:
     """Three checks for a disaggregated trial, none for another one (``server.kv_transfer`` is null there).
 
+    Each of an instance's ``ranks`` of tensor parallelism fetches its own heads, and counts that as a transfer.
     Counts are sums over all decode instances, faults over all instances. That KV was transferred must be shown: without
     a counter that does, the first check is ``suspect``, not ``unknown``, because a decode instance that prefills by
     itself answers just as well.
@@ -26,7 +27,7 @@ def check_kv_transfer(points: Sequence[Mapping[str, Any]]) -> list[Check]:
     transfers = [point for point in points if _transfer(point) is not None]
     if not transfers:
         return []
-    return [_check_every_request(transfers), _check_none_lost(transfers), _check_no_local_prefill(transfers)]
+    return [_check_every_request(transfers, ranks), _check_none_lost(transfers), _check_no_local_prefill(transfers)]
 
 
 def check_prefix_cache(points: Sequence[Mapping[str, Any]]) -> Check:
@@ -50,7 +51,7 @@ def check_prefix_cache(points: Sequence[Mapping[str, Any]]) -> Check:
 _SCRAPES = "look into scrapes.jsonl for why /metrics did not answer before and after the point"
 
 
-def _check_every_request(points: Sequence[Mapping[str, Any]]) -> Check:
+def _check_every_request(points: Sequence[Mapping[str, Any]], ranks: int) -> Check:
     name = "KV cache transferred for every request"
     verdicts: list[tuple[State, str]] = []
     for point in points:
@@ -59,10 +60,15 @@ def _check_every_request(points: Sequence[Mapping[str, Any]]) -> Check:
         if count is None or size is None:
             # Other connectors than NIXL do not count transfers, but every engine counts where its prompts came from.
             verdicts.append(_judge_tokens(label, transfer))
-        elif count < requests or (requests and size <= 0):
-            verdicts.append(("failed", f"{count} transfers, {format_bytes(size)}, for {requests} requests at {label}"))
+            continue
+        evidence = f"{count} transfers, {format_bytes(size)}, for {requests} requests at {label}"
+        if count < requests or (requests and size <= 0):
+            verdicts.append(("failed", evidence))
+        elif count < requests * ranks:
+            evidence = f"{count} transfers, {format_bytes(size)}, for {requests} requests and {ranks} ranks at {label}"
+            verdicts.append(("suspect", evidence))
         else:
-            verdicts.append(("passed", f"{count} transfers, {format_bytes(size)}, for {requests} requests at {label}"))
+            verdicts.append(("passed", evidence))
     if all(state != "failed" for state, _ in verdicts):
         return _worst(name, verdicts, f"{_SCRAPES}; {_SILENT}")
     return _worst(name, verdicts, _SILENT)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pdkv.errors import StageFailed
 from pdkv.measuring.container_client import complete_run
-from pdkv.measuring.cores import Binding, bind_to_cores, format_cores, split_cores
+from pdkv.measuring.cores import Binding, bind_to_cores, format_binding, split_cores
 from pdkv.measuring.job_nodes import Node
 from pdkv.measuring.other_node import OtherNode, TrialNodes, instances_on
 from pdkv.measuring.ports import PortReservation
@@ -20,7 +20,10 @@ _PLACEHOLDER = re.compile(r"\{(host|port|kv_port|cores|metrics_port|url:[^{}]+)\
 
 @dataclass
 class Instance:
-    """One engine instance. ``cores`` and ``gpus`` are None where the engine was left to choose."""
+    """One engine instance. ``cores`` and ``gpus`` are None where the engine was left to choose.
+
+    ``ranks`` of tensor parallelism share out its cores.
+    """
 
     role: str
     index: int
@@ -28,6 +31,7 @@ class Instance:
     cores: list[int] | None
     gpus: list[str]
     has_connector: bool
+    ranks: int = 1
 
     @property
     def name(self) -> str:
@@ -38,9 +42,8 @@ class Instance:
         """See that every thread runs on the instance's cores; None where it has none of its own."""
         if self.cores is None or self.server.pid is None:
             return None
-        if elsewhere := self.server.elsewhere:
-            return elsewhere.bind(self.server.pid, self.cores, free_main_threads=self.has_connector)
-        return bind_to_cores(self.server.pid, self.cores, free_main_threads=self.has_connector)
+        bind = elsewhere.bind if (elsewhere := self.server.elsewhere) else bind_to_cores
+        return bind(self.server.pid, self.cores, ranks=self.ranks, free_main_threads=self.has_connector)
 
     def record(self) -> dict[str, Any]:
         """The instance as ``stages.json`` keeps it."""
@@ -81,14 +84,14 @@ def place_instances(
     specs = instances_on(plan, 0)
     _require_gpus(specs, gpus)
     # Older connectors take a port for each worker, counted up.
-    free = [(ports.take_usual(max(1, spec["gpus"])), ports.take()) for spec in specs]
-    shares, client = split_cores(cores, [spec["weight"] for spec in specs])
+    free = [(ports.take_usual(spec["ranks"]), ports.take()) for spec in specs]
+    shares, client = split_cores(cores, [spec["ranks"] for spec in specs])
     here = _Place(log_folder, mark, nodes.here, None)
     instances = _place_on(here, plan, specs, free, shares, gpus)
     for other in nodes.others:
         _require_gpus(other.instances, other.gpus)
         there = _Place(log_folder, other.mark, other.node, other)
-        shares, _ = split_cores(other.cores, [spec["weight"] for spec in other.instances])
+        shares, _ = split_cores(other.cores, [spec["ranks"] for spec in other.instances])
         free = list(zip(other.kv_ports, other.ports, strict=True))
         instances += _place_on(there, plan, other.instances, free, shares, other.gpus)
     return instances, client if _is_on_cpu(plan) else None
@@ -117,7 +120,7 @@ def _place_on(
     instances = []
     for spec, (kv_port, port), share in zip(specs, free, shares, strict=True):
         own_gpus, free_gpus = free_gpus[: spec["gpus"]], free_gpus[spec["gpus"] :]
-        values = {"port": str(port), "kv_port": str(kv_port), "cores": format_cores(share)}
+        values = {"port": str(port), "kv_port": str(kv_port), "cores": format_binding(share, spec["ranks"])}
         values["host"] = place.node.address if place.node else "127.0.0.1"
         env = {name: fill_placeholders(value, values) for name, value in spec["env"].items()}
         env |= {MARK: place.mark, **READABLE}
@@ -137,7 +140,9 @@ def _place_on(
         )
         own_cores = share if _is_on_cpu(plan) else None
         has_connector = bool(plan["asked"].get("kv_connector"))
-        instances.append(Instance(spec["role"], spec["index"], server, own_cores, own_gpus, has_connector))
+        instances.append(
+            Instance(spec["role"], spec["index"], server, own_cores, own_gpus, has_connector, spec["ranks"])
+        )
     return instances
 
 

@@ -41,7 +41,8 @@ def estimate_seconds(trial: Trial, plan: dict[str, Any]) -> float:
     """Rough time of one trial: start-up, and load by memory bandwidth (decode) and arithmetic (prefill)."""
     bandwidth, flops, start = SPEED[plan["engine"]["device"] or "cuda"]
     weights = plan["memory"]["weights_bytes"] or UNKNOWN_WEIGHTS
-    share = max(1, trial.mode.tensor_parallel_size)
+    # On a CPU, ranks share out the cores that the instance had anyway.
+    share = 1 if plan["engine"]["device"] == "cpu" else trial.mode.tensor_parallel_size
     per_token = weights / bandwidth / share
     prefill = weights * trial.workload.input_tokens / flops / share
     request = prefill + per_token * trial.workload.output_tokens
@@ -74,8 +75,6 @@ def _device_obstacles(plan: dict[str, Any], host: Host) -> list[str]:
     if plan["engine"]["device"] == "cpu":
         if count > host.cores:
             return [f"needs {count} cores for {count} instances, this process has {host.cores}: take out the mode"]
-        if any(instance["gpus"] for instance in plan["instances"]):
-            return ["tensor parallelism on a CPU is not supported: set tensor_parallel_size to 1"]
         return []
     needed = sum(instance["gpus"] for instance in plan["instances"])
     if needed > len(host.gpus):
@@ -89,6 +88,18 @@ def _device_obstacles(plan: dict[str, Any], host: Host) -> list[str]:
 def find_shortages(plan: dict[str, Any], host: Host) -> list[str]:
     """Why engines of a trial will not start for want of GPU memory. No obstacle to the study: it is a result."""
     return _on_smallest_gpu(explain_shortage, plan, host)
+
+
+def find_crowding(plan: dict[str, Any], host: Host) -> list[str]:
+    """Where ranks of tensor parallelism have no core of their own. They run nevertheless: a suspect result."""
+    ranks = sum(instance["ranks"] for instance in plan["instances"])
+    # Without tensor parallelism, instances that would have to share a core are an obstacle.
+    if plan["engine"]["device"] != "cpu" or not len(plan["instances"]) <= host.cores < ranks:
+        return []
+    return [
+        f"{ranks} ranks of tensor parallelism share {host.cores} cores: they wait for each other, so that their times "
+        "say nothing about tensor parallelism or disaggregation, and its trials will be suspect"
+    ]
 
 
 def find_waits(plan: dict[str, Any], host: Host) -> list[str]:

@@ -48,9 +48,7 @@ def _estimate_role(trial: Trial, shape: ModelShape, role: str, instances: int, t
     arguments = {**trial.engine.args, **trial.mode.args, **own}
     if isinstance(most := arguments.get("max-num-seqs"), int):
         users = min(users, most)
-    per_token = shape.kv_bytes_per_token(trial.dtype.kv_cache_dtype)
-    if per_token is not None and shape.kv_heads:  # heads are dealt out, and repeated where there are more GPUs
-        per_token = per_token * math.ceil(shape.kv_heads / gpus) // shape.kv_heads
+    per_token = shape.kv_bytes_per_token_of_rank(trial.dtype.kv_cache_dtype, gpus)
     parts = {
         "weights_bytes": None if weights is None else math.ceil(weights / gpus),
         "kv_bytes": None if per_token is None else users * tokens * per_token,

@@ -1,6 +1,7 @@
 """The sizes of a model that decide memory, read from its ``config.json``; unknown stays None."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ class ModelShape:
     head_dim: int | None
     vocab_size: int | None
     max_positions: int | None
+    heads: int | None = None
 
     def weights_bytes(self, model_dtype: str) -> int | None:
         """Memory of one copy of the weights."""
@@ -28,6 +30,16 @@ class ModelShape:
         if self.layers is None or self.kv_heads is None or self.head_dim is None:
             return None
         return round(2 * self.layers * self.kv_heads * self.head_dim * BYTES.get(kv_cache_dtype, 2.0))
+
+    def kv_bytes_per_token_of_rank(self, kv_cache_dtype: str, ranks: int) -> int | None:
+        """What each of ``ranks`` keeps of it: heads are dealt out, and repeated where there are more ranks."""
+        whole = self.kv_bytes_per_token(kv_cache_dtype)
+        return whole * math.ceil(self.kv_heads / ranks) // self.kv_heads if whole and self.kv_heads else whole
+
+    def can_be_split(self, ranks: int) -> bool:
+        """Whether vLLM can give each of ``ranks`` as many heads, as far as is known; KV heads may be repeated."""
+        heads, kv_heads = self.heads or ranks, self.kv_heads or ranks
+        return heads % ranks == 0 and (kv_heads % ranks == 0 or ranks % kv_heads == 0)
 
 
 _SIZES = {
@@ -58,6 +70,7 @@ def read_model_shape(folder: Path) -> ModelShape:
         head_dim=config.get("head_dim") or (hidden // heads if hidden and heads else None),
         vocab_size=config.get("vocab_size"),
         max_positions=config.get("max_position_embeddings"),
+        heads=heads,
     )
 
 

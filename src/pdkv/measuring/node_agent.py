@@ -63,7 +63,7 @@ def _describe_node(plan: Plan, devices: TrialDevices, ports: PortReservation, ma
         "cores": list(devices.cores),
         "gpus": devices.gpus,
         "ports": [ports.take() for _ in plan["instances"]],
-        "kv_ports": [ports.take_usual(max(1, instance["gpus"])) for instance in plan["instances"]],
+        "kv_ports": [ports.take_usual(instance["ranks"]) for instance in plan["instances"]],
         "mark": mark,
     }
 
@@ -73,7 +73,9 @@ def _require_memory(plan: Plan, devices: TrialDevices, order: Order) -> None:
 
 
 def _bind(plan: Plan, devices: TrialDevices, order: Order) -> dict[str, int]:
-    binding = bind_to_cores(order["pid"], order["cores"], free_main_threads=order["free_main_threads"])
+    binding = bind_to_cores(
+        order["pid"], order["cores"], ranks=order["ranks"], free_main_threads=order["free_main_threads"]
+    )
     return {"processes": binding.processes, "threads": binding.threads, "moved": binding.moved}
 
 

@@ -63,9 +63,10 @@ class OtherNode:
         """As of this node's own devices: raises :class:`StageFailed` (launch)."""
         self._ask("require_memory")
 
-    def bind(self, pid: int, cores: Sequence[int], *, free_main_threads: bool) -> Binding:
+    def bind(self, pid: int, cores: Sequence[int], *, ranks: int, free_main_threads: bool) -> Binding:
         """:func:`pdkv.measuring.cores.bind_to_cores` there."""
-        return Binding(**self._ask("bind", pid=pid, cores=list(cores), free_main_threads=free_main_threads))
+        order = {"pid": pid, "cores": list(cores), "ranks": ranks, "free_main_threads": free_main_threads}
+        return Binding(**self._ask("bind", **order))
 
     def beside(self) -> set[str]:
         """The trials that were seen on that node since the lease."""

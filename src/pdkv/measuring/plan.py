@@ -13,6 +13,8 @@ from pdkv.study.engine_args import render_args
 
 OPEN_LOOP_MARGIN = 0.1  # share of extra requests before and after the measured ones of an open loop
 CPU_RUNTIME_BYTES = 2 * 2**30  # Python, PyTorch and vLLM of one instance: its three processes without weights and cache
+CPU_RANK_BYTES = 2**30  # of each further rank of tensor parallelism: one process more
+MAX_RANKS = 64
 SERVED_NAME = "pdkv-model"
 
 
@@ -33,6 +35,7 @@ def plan_trial(trial: Trial, engine: ResolvedEngine, model_path: str, shape: Mod
     Raises :class:`UserError` where the trial can't work whatever the machine.
     """
     _check_lengths(trial, shape)
+    _check_heads(trial, shape)
     endpoint = trial.mode.endpoint
     instances = [] if endpoint else _instances(trial, engine, model_path)
     return {
@@ -75,6 +78,17 @@ def _check_lengths(trial: Trial, shape: ModelShape) -> None:
             f"workload {trial.workload.id}: max_model_len {trial.workload.max_model_len} is more than the model's "
             f"{shape.max_positions} positions",
             remedy=f"set max_model_len to at most {shape.max_positions}, or name another model",
+        )
+
+
+def _check_heads(trial: Trial, shape: ModelShape) -> None:
+    ranks = trial.mode.tensor_parallel_size
+    if not shape.can_be_split(ranks):
+        possible = [str(count) for count in range(1, MAX_RANKS + 1) if shape.can_be_split(count)]
+        raise UserError(
+            f"mode {trial.mode.id}: tensor_parallel_size {ranks} can't divide the model's {shape.heads} attention "
+            f"heads and {shape.kv_heads} KV heads",
+            remedy=f"set it to {' or '.join(possible)}, or name another model",
         )
 
 
@@ -126,7 +140,7 @@ def _instances(trial: Trial, engine: ResolvedEngine, model_path: str) -> list[di
             "argv": [*engine.command, *_serve_argv(trial, engine, model_path, role)],
             "env": _environment(trial, engine, model_path),
             "gpus": mode.tensor_parallel_size if engine.device == "cuda" else 0,
-            "weight": 1,
+            "ranks": mode.tensor_parallel_size,
             "node": number * mode.nodes // len(roles),
         }
         for number, (role, index) in enumerate(roles)
@@ -160,6 +174,8 @@ def _serve_argv(trial: Trial, engine: ResolvedEngine, model_path: str, role: str
         args["tokenizer"] = trial.model.tokenizer
     if engine.device == "cpu":
         args["enforce-eager"] = True  # compiling for a CPU costs minutes per launch
+        if mode.tensor_parallel_size > 1:  # the variable counts whole GiB of each rank
+            args["kv-cache-memory-bytes"] = _cache_of_rank(trial)
     else:
         args["gpu-memory-utilization"] = trial.engine.gpu_memory_utilization
     if mode.kv_connector:
@@ -186,15 +202,19 @@ def _environment(trial: Trial, engine: ResolvedEngine, model_path: str) -> dict[
     if model_path != trial.model.name or model_path.startswith(("/", ".")):
         environment["HF_HUB_OFFLINE"] = "1"
     if engine.device == "cpu":
-        environment |= {
-            "VLLM_CPU_KVCACHE_SPACE": str(trial.engine.kv_cache_gib),
-            "VLLM_CPU_OMP_THREADS_BIND": "{cores}",
-        }
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = "{cores}"
+        if trial.mode.tensor_parallel_size == 1:
+            environment["VLLM_CPU_KVCACHE_SPACE"] = str(trial.engine.kv_cache_gib)
     if trial.mode.kv_connector == "NixlConnector":
         environment |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": _host(trial.mode), "VLLM_NIXL_SIDE_CHANNEL_PORT": "{kv_port}"}
         # UCX finds no fast path by itself: shared memory and loopback on a CPU, every device on a GPU host.
         environment |= {"UCX_TLS": "tcp,self,sysv,posix,cma"} if engine.device == "cpu" else {"UCX_NET_DEVICES": "all"}
     return {**environment, **trial.engine.env, **trial.mode.env}
+
+
+def _cache_of_rank(trial: Trial) -> int:
+    """Its share of the KV cache of a CPU instance, in bytes."""
+    return trial.engine.kv_cache_gib * 2**30 // trial.mode.tensor_parallel_size
 
 
 def _router_argv(instances: list[dict[str, Any]], engine: ResolvedEngine) -> list[str]:
@@ -215,7 +235,9 @@ def _memory(trial: Trial, engine: ResolvedEngine, shape: ModelShape) -> dict[str
     per_token = shape.kv_bytes_per_token(trial.dtype.kv_cache_dtype)
     levels = [point.concurrency for point in trial.workload.points if point.concurrency is not None]
     tokens = max(levels, default=1) * (trial.workload.input_tokens + trial.workload.output_tokens)
-    needed = None if per_token is None else per_token * tokens
+    ranks = trial.mode.tensor_parallel_size
+    of_rank = shape.kv_bytes_per_token_of_rank(trial.dtype.kv_cache_dtype, ranks)
+    needed = None if of_rank is None else of_rank * ranks * tokens
     count = trial.mode.instance_count
     per_gpu = estimate_gpu_memory(trial, shape) if engine.device == "cuda" and count else []
     if engine.device == "cuda":
@@ -223,7 +245,8 @@ def _memory(trial: Trial, engine: ResolvedEngine, shape: ModelShape) -> dict[str
     elif weights is None or needed is None:
         total = None
     else:  # the cache is taken whole at the start
-        total = count * (weights + trial.engine.kv_cache_gib * 2**30 + CPU_RUNTIME_BYTES)
+        runtime = CPU_RUNTIME_BYTES + (ranks - 1) * CPU_RANK_BYTES
+        total = count * (weights + trial.engine.kv_cache_gib * 2**30 + runtime)
     return {
         "weights_bytes": weights,
         "kv_bytes_per_token": per_token,

@@ -14,7 +14,7 @@ from pdkv.records import Engine, Model
 
 # Known before the model is made, so that a first run can be estimated and planned too.
 BUNDLED_SHAPE = ModelShape(
-    parameters=134_515_008, layers=30, kv_heads=3, head_dim=64, vocab_size=49_152, max_positions=8192
+    parameters=134_515_008, layers=30, kv_heads=3, head_dim=64, vocab_size=49_152, max_positions=8192, heads=9
 )
 VLLM_MODULE = "vllm.entrypoints.cli.main"  # the `vllm` script of an environment, whatever its PATH
 

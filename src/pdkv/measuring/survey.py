@@ -8,6 +8,7 @@ from pdkv.installing.engine_env import check_supported, command_version
 from pdkv.measuring.feasibility import (
     Host,
     estimate_seconds,
+    find_crowding,
     find_obstacles,
     find_shortages,
     find_waits,
@@ -24,7 +25,8 @@ from pdkv.units import DASH, format_bytes, format_duration
 class CellSurvey:
     """One cell: instances, GPUs and estimates of all its launches together. Bytes are None where unknown.
 
-    ``shortages`` say why it will not start here, ``waits`` why not all its users will be served at once.
+    ``shortages`` say why it will not start here, ``waits`` why not all its users will be served at once, ``crowding``
+    which ranks will share cores.
     """
 
     name: str
@@ -34,6 +36,7 @@ class CellSurvey:
     seconds: float
     shortages: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
+    crowding: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def _survey_cells(study: Study, home: Path) -> Survey:
                 seconds=estimate_seconds(trial, plan) * study.launch_count(workload, mode, dtype),
                 shortages=tuple(find_shortages(plan, host)),
                 waits=tuple(find_waits(plan, host)),
+                crowding=tuple(find_crowding(plan, host)),
             )
         )
     if cells and all(
@@ -151,5 +155,6 @@ def describe_survey(survey: Survey) -> str:
     first = f"engine {survey.engine}; {host.cores} cores, {memory} memory, {len(host.gpus)} GPUs"
     lines += [f"{cell.name} will not start here: {text}" for cell in survey.cells for text in cell.shortages]
     lines += [f"{cell.name}: {text}" for cell in survey.cells if not cell.shortages for text in cell.waits]
+    lines += [f"{cell.name}: {text}" for cell in survey.cells for text in cell.crowding]
     last = f"{len(survey.cells)} cells, {survey.trials} trials, roughly {time}"
     return "\n".join([first, *lines, last])

@@ -166,7 +166,7 @@ class ModeSection(_Section):
     decode: Whole | None = Field(None, ge=1, le=64, description="a whole number of decode instances")
     replicas: Whole | None = Field(None, ge=1, le=64, description="a whole number of replicas")
     chunked_prefill: bool | None = Field(None, description="true or false")
-    tensor_parallel_size: Whole = Field(1, ge=1, le=64, description="a whole number of GPUs per instance")
+    tensor_parallel_size: Whole = Field(1, ge=1, le=64, description="a whole number of GPUs or ranks per instance")
     nodes: Whole = Field(1, ge=1, le=64, description="a whole number of nodes of a Slurm cluster")
     args: Arguments = Field(default_factory=dict, description="vLLM arguments, e.g. {max_num_seqs: 8}")
     prefill_args: Arguments = Field(default_factory=dict, description="vLLM arguments of the prefill instances")
