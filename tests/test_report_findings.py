@@ -294,7 +294,7 @@ class TestPairs:
     CELLS = (cell("default"), cell("2x", gpus=2), cell("1p1d", gpus=2), cell("chunked"))
 
     def told(self, *effects: Effect, factor: str = "mode") -> tuple[str, ...]:
-        return tell_pairs(StudyResults(self.CELLS, effects), factor, self.CELLS, TOLD, 0.02, SAY)
+        return tell_pairs(StudyResults(self.CELLS, effects), factor, self.CELLS, TOLD, 0.02, SAY).items
 
     def test_disaggregation_stands_beside_its_hardware(self) -> None:
         against_one = effect("1p1d", factor="mode")
@@ -358,7 +358,7 @@ class TestPairs:
     def test_interaction_names_both_steps_and_marks_doubt_about_any_of_the_four(self) -> None:
         cells = [cell("default"), cell("default", "fp8", state="suspect"), cell("1p1d"), cell("1p1d", "fp8")]
         row = effect("1p1d", "fp8", factor="interaction")
-        (said,) = tell_interactions(StudyResults(cells, [row]), TOLD, 0.02, SAY)
+        (said,) = tell_interactions(StudyResults(cells, [row]), TOLD, 0.02, SAY).items
         assert said == (
             "From fp16 to fp8 in 1p1d (suspect), over the same step in default, at c = 2: higher in mean TTFT (+10.0%)."
         )

@@ -220,6 +220,7 @@ def _add_result_verbs(parsers: Any) -> None:
         report = _add(parsers, name, run, text)
         report.add_argument("--report", required=True, metavar="JSON", help="title, language, baseline")
         report.add_argument("--figures", type=Path, default=Path("reports/figures"))
+        report.add_argument("--tables", type=Path, help="of tables that are shown in part; beside the report")
         _add_cells(report, "--comparisons", "--objectives", "--output")
 
 

@@ -131,7 +131,9 @@ def run_write_pdf(arguments: argparse.Namespace) -> None:
 def _report_settings(arguments: argparse.Namespace) -> "ReportSettings":
     from pdkv.reporting.report_model import ReportSettings
 
-    return replace(ReportSettings.from_json(arguments.report), objectives=arguments.objectives)
+    beside = arguments.output.parent
+    tables = os.path.relpath(arguments.tables or beside / "tables", beside)
+    return replace(ReportSettings.from_json(arguments.report), objectives=arguments.objectives, tables=tables)
 
 
 # ---- for people ----------------------------------------------------------------------------------------------------

@@ -177,6 +177,7 @@ ANALYSING: Floors = {
         "figures",
         "illustrated_workloads",
         "report_blocks",
+        "report_bounds",
         "report_changes",
         "report_activity",
         "report_claims",

@@ -41,11 +41,13 @@ rule write_markdown:
         figures=drawn,
         claims=claims_file(),
     output:
-        report(
+        markdown=report(
             local("reports/summary{edition}.md"),
             category="Report",
             caption="../report/markdown.rst",
         ),
+        # Whole, what a report of a large study shows in part; else there is none.
+        tables=directory(local("reports/tables{edition}")),
     log:
         local("reports/logs/write_markdown{edition}.log"),
     conda:
@@ -56,7 +58,8 @@ rule write_markdown:
         report=report_settings,
     shell:
         "pdkv write-markdown {input.cells:q} --comparisons {input.comparisons:q} --objectives {input.objectives:q}"
-        " --report {params.report:q} --figures reports/figures{wildcards.edition} --output {output:q} 2> {log:q}"
+        " --report {params.report:q} --figures reports/figures{wildcards.edition} --tables {output.tables:q}"
+        " --output {output.markdown:q} 2> {log:q}"
 
 
 rule write_pdf:
@@ -85,4 +88,5 @@ rule write_pdf:
         report=report_settings,
     shell:
         "pdkv write-pdf {input.cells:q} --comparisons {input.comparisons:q} --objectives {input.objectives:q}"
-        " --report {params.report:q} --figures reports/figures{wildcards.edition} --output {output:q} 2> {log:q}"
+        " --report {params.report:q} --figures reports/figures{wildcards.edition}"
+        " --tables reports/tables{wildcards.edition} --output {output:q} 2> {log:q}"

@@ -17,23 +17,40 @@ class Value:
 
 @dataclass(frozen=True)
 class Column:
-    """``group`` is a heading over neighbouring columns; a ``wide`` column takes the room that is left."""
+    """``group`` is a heading over neighbouring columns; a ``wide`` column takes the room that is left.
+
+    An empty value of a ``carried`` column stands for the one above it.
+    """
 
     title: str
     group: str = ""
     align: Literal["left", "right"] = "right"
     wide: bool = False
+    carried: bool = False
+
+
+@dataclass(frozen=True)
+class Foremost:
+    """Where not all rows are shown: numbers of those that matter before others, the first most, and what they are.
+
+    Sums over the others are ``always`` shown.
+    """
+
+    rows: tuple[int, ...]
+    name: str
+    always: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Table:
-    """Every row has one value per column; a line is drawn above each row whose number is in ``ruled``."""
+    """Every row has one value per column; a line is drawn above each row whose number is in ``ruled``, ascending."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
     notes: tuple[str, ...] = ()
     ruled: tuple[int, ...] = ()
+    foremost: Foremost | None = None
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -50,9 +67,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list of short texts."""
+    """A list of short texts; the last ``closing`` of them are about all that are before."""
 
     items: tuple[str, ...]
+    closing: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,8 +108,16 @@ class Section:
 
 
 @dataclass(frozen=True)
+class WholeFile:
+    """All that a table or list would hold, in a file of this name beside the report, where the report shows a part."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Report:
-    """A whole report. ``said`` and ``untold`` are the summary: what the numbers carry and what they don't."""
+    """A report. ``said`` and ``untold`` are the summary: what the numbers carry and what they don't."""
 
     title: str
     subtitle: str
@@ -99,6 +125,7 @@ class Report:
     untold: tuple[str, ...]
     sections: tuple[Section, ...]
     language: str
+    whole: tuple[WholeFile, ...] = ()
 
 
 def row(*values: "str | Value") -> tuple[Value, ...]:
@@ -106,9 +133,9 @@ def row(*values: "str | Value") -> tuple[Value, ...]:
     return tuple(value if isinstance(value, Value) else Value(value) for value in values)
 
 
-def left(title: str, *, wide: bool = False) -> Column:
+def left(title: str, *, wide: bool = False, carried: bool = False) -> Column:
     """A column of texts."""
-    return Column(title, align="left", wide=wide)
+    return Column(title, align="left", wide=wide, carried=carried)
 
 
 def ruled_by(keys: Iterable[object]) -> tuple[int, ...]:

@@ -1,12 +1,13 @@
 """A change in a table: percent, below it interval and verdict where launches allow them, beside it a mark of doubt."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import log
 
 from pdkv.analysing.contests import SAME
 from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.study_results import Cell, Effect
 from pdkv.analysing.verdicts import is_no_larger
-from pdkv.reporting.report_blocks import Value
+from pdkv.reporting.report_blocks import Foremost, Value
 from pdkv.reporting.report_phrases import change_digits, format_change, is_suspect, verdict
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
@@ -39,6 +40,20 @@ def change_value(
     doubtful = any(is_suspect(cell, index) for cell in involved)
     mark = (WEAK if weak else "") + (WITHIN_NOISE if small else "") + (SUSPECT if doubtful else "")
     return Value(format_change(effect.ratio, digits), under=under, mark=mark)
+
+
+def largest_change(effects: Iterable[Effect]) -> float:
+    """By how much the number that differs most does, of those with a verdict that it does; 0 where none has."""
+    return max(
+        (abs(log(effect.ratio)) for effect in effects if effect.verdict in ("lower", "higher") and effect.ratio),
+        default=0.0,
+    )
+
+
+def largest_first(changes: Sequence[float], say: Wording) -> Foremost:
+    """The rows of a table in which a difference was found; ``changes`` are those of all rows."""
+    found = [number for number, change in enumerate(changes) if change]
+    return Foremost(tuple(sorted(found, key=lambda number: -changes[number])), say("bounds.name.different"))
 
 
 def notes_of(rows: Iterable[tuple[Value, ...]], margin: float, say: Wording) -> list[str]:

@@ -74,8 +74,8 @@ def _test_table(results: StudyResults, claims: Mapping[str, Claim], findings: Se
         rows.append(row(name, test, *_measured(results, finding, claims[finding.claim], say), verdict))
         shown = (finding.claim, expected)
     columns = (
-        left(say("claims.id")),
-        left(say("claims.test"), wide=True),
+        left(say("claims.id"), carried=True),
+        left(say("claims.test"), wide=True, carried=True),
         left(say("effects.level")),
         left(say("claims.measured"), wide=True),
         left(say("claims.verdict"), wide=True),

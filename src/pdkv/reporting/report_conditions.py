@@ -4,6 +4,7 @@ from collections import Counter
 
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, left, row
+from pdkv.reporting.report_bounds import first_where
 from pdkv.reporting.report_phrases import (
     cell_label,
     hardware,
@@ -161,4 +162,5 @@ def _validity_table(results: StudyResults, say: Wording) -> Table:
         Column(say("validity.passed")),
         left(say("validity.doubts"), wide=True),
     )
-    return Table(say("validity.caption"), columns, tuple(rows))
+    foremost = first_where((cell.state != "valid" for cell in results.cells), "doubtful", say)
+    return Table(say("validity.caption"), columns, tuple(rows), foremost=foremost)

@@ -6,7 +6,7 @@ from pdkv.analysing.hardware_units import PER_DEVICE
 from pdkv.analysing.identical_cells import noise, yardstick_groups
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_changes import change_value, notes_of
+from pdkv.reporting.report_changes import change_value, largest_change, largest_first, notes_of
 from pdkv.reporting.report_interactions import describe_interactions
 from pdkv.reporting.report_pairs import tell_pairs
 from pdkv.reporting.report_phrases import HEADLINES, hardware_pair, headline, short_level
@@ -75,7 +75,7 @@ def _effect_block(
     if not keyed:
         why = say("effects.all_refused") if refused else _why_nothing(results, factor, cells, key, words, say)
         return [Paragraph(why), *blocks]
-    levels, rows = zip(*keyed, strict=True)
+    levels, rows, changes = zip(*keyed, strict=True)
     columns = (
         left(say("effects.level")),
         left(say("word.cell")),
@@ -87,9 +87,10 @@ def _effect_block(
     if any(len(cell.used_trials) > 1 for cell in results.cells):
         notes.append(say("note.several_launches"))
     notes += notes_of(rows, margin, say)
-    table = Table(say(f"{key}.caption", **words), columns, tuple(rows), tuple(notes), ruled_by(levels))
+    caption = say(f"{key}.caption", **words)
+    table = Table(caption, columns, tuple(rows), tuple(notes), ruled_by(levels), largest_first(changes, say))
     told = tell_pairs(results, factor, cells, TOLD, margin, say)
-    return [*([Bullets(told)] if told else []), table, *blocks]
+    return [*([told] if told.items else []), table, *blocks]
 
 
 def _why_nothing(
@@ -111,8 +112,8 @@ def _why_nothing(
 
 def _rows(
     results: StudyResults, factor: str, cells: Sequence[Cell], say: Wording
-) -> list[tuple[str, tuple[Value, ...]]]:
-    """(level, row) per load level and cell that has an effect of this kind."""
+) -> list[tuple[str, tuple[Value, ...], float]]:
+    """(level, row, largest change that was found) per load level and cell that has an effect of this kind."""
     rows = []
     wanted = set(cells)
     for workload in results.workloads:
@@ -128,5 +129,6 @@ def _rows(
                         change_value(effects[key], noise(groups, index, *key), (cell, base), index, key, say)
                         for key in HEADLINES
                     ]
-                    rows.append((level, row(level, cell.name, base.name, hardware_pair(cell, base, say), *values)))
+                    labels = (level, cell.name, base.name, hardware_pair(cell, base, say))
+                    rows.append((level, row(*labels, *values), largest_change(known)))
     return rows

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.log_text import clean_lines
 from pdkv.reporting.report_blocks import Block, Excerpt, Paragraph, Section, Table, left, row
-from pdkv.reporting.report_phrases import cell_label, listed, stage_name
+from pdkv.reporting.report_phrases import cell_label, listed, separated, stage_name
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.typefaces import printable_log
 from pdkv.reporting.wording import Wording
@@ -15,7 +15,10 @@ from pdkv.units import DASH
 
 EXCERPT_LINES = 24
 LINE_CHARACTERS = 300
+MOST_TOLD = 20  # failures with their logs: each takes up to half a page
 _NUMBER = re.compile(r"\d+")
+
+Launches: TypeAlias = list[tuple[Cell, dict[str, Any]]]  # of one cell, that failed alike
 
 
 def describe_failures(results: StudyResults, say: Wording) -> list[Section]:
@@ -24,7 +27,9 @@ def describe_failures(results: StudyResults, say: Wording) -> list[Section]:
     sections = [
         Section(say("failures.title"), (Paragraph(say("failures.introduction" if failed else "failures.none")),))
     ]
-    sections += [_failed_launches(trials[0][0], [trial for _, trial in trials], say) for trials in _alike(failed)]
+    told, rest = _of_each_kind(_alike(failed))
+    sections += [_failed_launches(trials[0][0], [trial for _, trial in trials], say) for trials in told]
+    sections += _failed_without_log(rest, results, say)
     return [*sections, Section(say("checks.title"), tuple(_check_blocks(results, say)), level=2)]
 
 
@@ -41,14 +46,55 @@ def _cut(line: str, say: Wording) -> str:
     return line if rest <= 0 else line[:LINE_CHARACTERS] + say("failures.characters_more", count=f"{rest:,}")
 
 
-def _alike(failed: Sequence[tuple[Cell, dict[str, Any]]]) -> list[list[tuple[Cell, dict[str, Any]]]]:
+def _alike(failed: Sequence[tuple[Cell, dict[str, Any]]]) -> list[Launches]:
     """Launches of one cell that failed in the same way together: but for numbers their logs end alike."""
-    groups: dict[tuple[object, ...], list[tuple[Cell, dict[str, Any]]]] = {}
+    groups: dict[tuple[object, ...], Launches] = {}
     for cell, trial in failed:
         failure = trial["failure"]
         key = (cell, failure.get("stage"), failure.get("reason"), _NUMBER.sub("0", str(failure.get("excerpt") or "")))
         groups.setdefault(key, []).append((cell, trial))
     return list(groups.values())
+
+
+def _of_each_kind(groups: Sequence[Launches]) -> tuple[list[Launches], list[Launches]]:
+    """Those that are told with their logs, and the others; where not all are told, one of each kind comes first."""
+    first: dict[tuple[str, str], Launches] = {}
+    for group in groups:
+        first.setdefault(_kind(group), group)
+    kinds = {id(group) for group in first.values()}
+    ordered = [*first.values(), *(group for group in groups if id(group) not in kinds)]
+    told = {id(group) for group in ordered[:MOST_TOLD]}
+    return [group for group in groups if id(group) in told], [group for group in groups if id(group) not in told]
+
+
+def _kind(group: Launches) -> tuple[str, str]:
+    failure = group[0][1]["failure"]
+    return str(failure.get("stage")), _NUMBER.sub("0", str(failure.get("reason")))
+
+
+def _failed_without_log(groups: Sequence[Launches], results: StudyResults, say: Wording) -> list[Section]:
+    """A row for each group; nothing where there is none."""
+    if not groups:
+        return []
+    rows = [
+        row(
+            cell_label(group[0][0], results),
+            separated((str(trial["repeat"]) for _, trial in group), "list.comma", say),
+            stage_name(str(failure.get("stage") or DASH), say),
+            retell(str(failure["reason"]), say) if failure.get("reason") else say("failures.no_reason"),
+        )
+        for group in groups
+        for failure in [group[0][1]["failure"]]
+    ]
+    columns = (
+        left(say("word.cell")),
+        left(say("failures.repeats")),
+        left(say("failures.stage_title")),
+        left(say("failures.reason"), wide=True),
+    )
+    count = sum(map(len, groups))
+    table = Table(say("failures.rest_caption"), columns, tuple(rows))
+    return [Section(say("failures.rest"), (Paragraph(say("failures.rest_said", count=f"{count:,}")), table), level=2)]
 
 
 def _failed_launches(cell: Cell, trials: Sequence[dict[str, Any]], say: Wording) -> Section:
@@ -121,4 +167,4 @@ def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
 def _launches(names: list[str], results: StudyResults, say: Wording) -> str:
     """The launches by name; not one by one where they are all that ran."""
     ran = sum(not trial.get("failure") for cell in results.cells for trial in cell.trials)
-    return say("checks.all_launches", count=ran) if len(names) == ran > 2 else say("list.comma").join(names)
+    return say("checks.all_launches", count=ran) if len(names) == ran > 2 else separated(names, "list.comma", say)

@@ -18,6 +18,7 @@ from pdkv.reporting.report_phrases import (
     listed,
     listed_few,
     number_phrase,
+    separated,
     short_level,
 )
 from pdkv.reporting.wording import Wording
@@ -250,4 +251,4 @@ def _numbers(told: Sequence[Told], say: Wording) -> str:
 
 
 def _levels(told: Sequence[Told], say: Wording) -> str:
-    return say("list.comma").join(dict.fromkeys(each.level for each in told))
+    return separated(dict.fromkeys(each.level for each in told), "list.comma", say)

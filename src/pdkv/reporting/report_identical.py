@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from pdkv.analysing.identical_cells import noise, refused_twins, yardstick_groups
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row
-from pdkv.reporting.report_phrases import HEADLINES, cell_label, headline, is_suspect, listed_few, short_level
+from pdkv.reporting.report_phrases import (
+    HEADLINES,
+    cell_label,
+    headline,
+    is_suspect,
+    listed_few,
+    separated,
+    short_level,
+)
 from pdkv.reporting.report_refusals import UNLIKE
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -31,7 +39,7 @@ def describe_identical_cells(results: StudyResults, say: Wording) -> list[Sectio
         return [Section(say("identical.title"), tuple(blocks), level=2)]
     if not groups:
         return [Section(say("identical.title"), (Paragraph(say("identical.none")),), level=2)]
-    names = say("list.semicolon").join(listed_few([cell.name for cell in group], say) for group in groups)
+    names = separated((listed_few([cell.name for cell in group], say) for group in groups), "list.semicolon", say)
     blocks = [Paragraph(say("identical.said", groups=names)), *([Bullets(refused)] if refused else [])]
     rows = [
         each

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pdkv.analysing.identical_cells import noise, yardstick_groups
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_changes import change_value, notes_of
+from pdkv.reporting.report_changes import change_value, largest_change, largest_first, notes_of
 from pdkv.reporting.report_findings import Number, comparisons, named
 from pdkv.reporting.report_pairs import group_decided, tell_parts, tell_undecided
 from pdkv.reporting.report_phrases import HEADLINES, headline, short_level
@@ -17,18 +17,19 @@ def describe_interactions(results: StudyResults, numbers: Sequence[Number], marg
     keyed = _rows(results, say)
     if not keyed:
         return []
-    levels, rows = zip(*keyed, strict=True)
+    levels, rows, changes = zip(*keyed, strict=True)
     columns = (
         left(say("effects.level")), left(say("mode.name")), left(say("effects.over")), left(say("dtype.name")),
         *(Column(headline(metric, stat, say)) for metric, stat in HEADLINES),
     )  # fmt: skip
     notes = (say("note.interaction"), *notes_of(rows, margin, say))
-    table = Table(say("effects.interaction_caption"), columns, tuple(rows), notes, ruled_by(levels))
+    caption = say("effects.interaction_caption")
+    table = Table(caption, columns, tuple(rows), notes, ruled_by(levels), largest_first(changes, say))
     told = tell_interactions(results, numbers, margin, say)
-    return [Paragraph(say("findings.interactions")), *([Bullets(told)] if told else []), table]
+    return [Paragraph(say("findings.interactions")), *([told] if told.items else []), table]
 
 
-def tell_interactions(results: StudyResults, numbers: Sequence[Number], margin: float, say: Wording) -> tuple[str, ...]:
+def tell_interactions(results: StudyResults, numbers: Sequence[Number], margin: float, say: Wording) -> Bullets:
     """What was decided, a sentence for each mode, precision and load; then what would decide the rest."""
     told = [
         each
@@ -51,11 +52,12 @@ def tell_interactions(results: StudyResults, numbers: Sequence[Number], margin: 
                 "base": base.mode,
             }
             sentences.append(say("findings.interaction", levels=levels, parts=tell_parts(group, margin, say), **words))
-    return (*sentences, *tell_undecided(told, say))
+    rest = tell_undecided(told, say)
+    return Bullets((*sentences, *rest), len(rest))
 
 
-def _rows(results: StudyResults, say: Wording) -> list[tuple[str, tuple[Value, ...]]]:
-    """(level, row) per load level and cell that has an interaction."""
+def _rows(results: StudyResults, say: Wording) -> list[tuple[str, tuple[Value, ...], float]]:
+    """(level, row, largest change that was found) per load level and cell that has an interaction."""
     rows = []
     for workload in results.workloads:
         groups = yardstick_groups(results.cells_of(workload))
@@ -72,7 +74,7 @@ def _rows(results: StudyResults, say: Wording) -> list[tuple[str, tuple[Value, .
                         for each in HEADLINES
                     ]
                     step = say("effects.step", base=base.dtype, dtype=cell.dtype)
-                    rows.append((level, row(level, cell.mode, base.mode, step, *values)))
+                    rows.append((level, row(level, cell.mode, base.mode, step, *values), largest_change(known)))
     return rows
 
 

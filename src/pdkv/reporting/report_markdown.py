@@ -18,6 +18,7 @@ from pdkv.reporting.report_blocks import (
     Table,
     Value,
 )
+from pdkv.reporting.report_bounds import WHOLE_FILES
 from pdkv.reporting.report_model import ReportSettings, read_report
 from pdkv.reporting.wording import Wording
 
@@ -32,8 +33,20 @@ _LINE_START = re.compile(r"^([-+](?=\s|$)|#|=|--|\d+(?=[.)](?:\s|$)))")
 def write_markdown(
     cell_files: Sequence[Path], comparisons: Path, settings: ReportSettings, output: Path, figures: str = "figures"
 ) -> None:
-    """Write the report to ``output``; ``figures`` is the figures folder as seen from it."""
-    write_text(output, render_markdown(read_report(cell_files, comparisons, settings), figures))
+    """Write the report to ``output``, and beside it whole what it shows in part; ``figures`` is seen from it."""
+    report = read_report(cell_files, comparisons, settings)
+    write_whole_files(report, output.parent / settings.tables)
+    write_text(output, render_markdown(report, figures))
+
+
+def write_whole_files(report: Report, folder: Path) -> None:
+    """Write what is shown in part only; a folder without a file where the report shows everything."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in WHOLE_FILES:
+        for old in folder.glob(pattern):
+            old.unlink()
+    for file in report.whole:
+        write_text(folder / file.name, file.text)
 
 
 def render_markdown(report: Report, figures: str = "figures") -> str:
@@ -74,8 +87,8 @@ class _Numbers:
         match block:
             case Paragraph(text):
                 yield escape(text)
-            case Bullets(items):
-                yield from _bullets(items)
+            case Bullets():
+                yield from _bullets(block.items)
             case Definitions(items):
                 for term, meaning in items:
                     yield f"- {self.say('word.colon', name=f'**{escape(term)}**', value=escape(meaning))}"

@@ -8,6 +8,7 @@ from pdkv.analysing.study_results import LATENCIES, THROUGHPUT, StudyResults
 from pdkv.reporting.figure_names import ecdf_figure, metrics_figure
 from pdkv.reporting.illustrated_workloads import illustrated_workloads, say_what_is_not_drawn
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Figure, Paragraph, Section, Table, Value, left
+from pdkv.reporting.report_bounds import first_where
 from pdkv.reporting.report_findings import (
     Number,
     Told,
@@ -119,7 +120,8 @@ def _table(metric: str, workload: str, levels: Sequence[LevelRows], say: Wording
     notes = tuple(dict.fromkeys(note for level in levels for note in level.notes(rows)))
     if metric == "itl":
         notes += tuple(note for level in levels if (note := _merged_events(level, say)))
-    return Table(caption, labels + numbers, tuple(rows), notes, tuple(ruled))
+    foremost = first_where((each[len(labels) - 2].mark != "" for each in rows), "doubtful", say)
+    return Table(caption, labels + numbers, tuple(rows), notes, tuple(ruled), foremost)
 
 
 def _merged_events(level: LevelRows, say: Wording) -> str:

@@ -15,6 +15,7 @@ from pdkv.analysing.verdicts import MARGIN
 from pdkv.errors import UserError
 from pdkv.reporting.report_activity import describe_activity
 from pdkv.reporting.report_blocks import Bullets, Definitions, Figure, Paragraph, Report, Section, Table
+from pdkv.reporting.report_bounds import bound_report
 from pdkv.reporting.report_claims import describe_claims, say_how_claims_came_out
 from pdkv.reporting.report_conditions import describe_conditions
 from pdkv.reporting.report_definitions import describe_definitions
@@ -43,7 +44,8 @@ class ReportSettings:
 
     ``config`` is the file that the study comes from, as a person names it from the project's folder, ``overrides`` the
     keys that the command line replaced, ``claims`` the file of the claims to test, ``objectives`` the objectives.csv
-    that recommendations are made from, ``margin`` the share within which an effect is called equivalent.
+    that recommendations are made from, ``margin`` the share within which an effect is called equivalent, ``tables`` the
+    folder of whole tables as seen from the report.
     """
 
     title: str
@@ -55,6 +57,7 @@ class ReportSettings:
     objectives: Path | None = None
     prices: Prices | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    tables: str = "tables"
 
     @classmethod
     def from_json(cls, text: str) -> "ReportSettings":
@@ -86,7 +89,7 @@ def read_report(cell_files: Sequence[Path], comparisons: Path, settings: ReportS
 
 
 def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequence[Outcome] = ()) -> Report:
-    """The report, section by section; without ``outcomes`` it recommends nothing."""
+    """The report, section by section, as far as it is shown; without ``outcomes`` it recommends nothing."""
     say = Wording(settings.language)
     if all_are_suspect(results):
         say = say.without_marks("summary.suspect", "crossovers.suspect")
@@ -112,7 +115,7 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
         *describe_failures(results, say),
         *describe_definitions(settings.config, settings.overrides, say),
     ]
-    return Report(
+    report = Report(
         title=settings.title,
         subtitle=subtitle(results, say),
         said=(
@@ -123,6 +126,7 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
         sections=tuple(sections),
         language=settings.language,
     )
+    return bound_report(report, settings.tables, say)
 
 
 def texts_of(report: Report) -> Iterator[str]:
@@ -138,8 +142,8 @@ def _texts_of_section(section: Section) -> Iterator[str]:
         match block:
             case Paragraph(text) | Figure(_, text):
                 yield text
-            case Bullets(items):
-                yield from items
+            case Bullets():
+                yield from block.items
             case Definitions(pairs):
                 yield from (text for pair in pairs for text in pair)
             case Table():

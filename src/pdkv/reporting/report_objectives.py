@@ -6,6 +6,7 @@ from pdkv.analysing.identical_cells import identical_groups
 from pdkv.analysing.objective_places import Lead, Outcome
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Column, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_bounds import first_where
 from pdkv.reporting.report_outcomes import (
     SUSPECT,
     amount,
@@ -46,13 +47,15 @@ def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: st
         )
         shown = goal
     columns = (
-        left(say("recommend.objective"), wide=True), left(say("effects.level")), left(say("mode.hardware")),
+        left(say("recommend.objective"), wide=True, carried=True), left(say("effects.level")),
+        left(say("mode.hardware")),
         left(say("recommend.cells"), wide=True), Column(say("recommend.value")),
         left(say("recommend.next_best")), Column(say("recommend.difference")), Column(say("recommend.more")),
     )  # fmt: skip
     notes = _notes(races, rows, margin, say)
     ruled = ruled_by((outcome.objective, outcome.metric) for outcome in races)
-    return Table(say("recommend.caption"), columns, tuple(rows), notes, ruled)
+    foremost = first_where((outcome.place in RECOMMENDED for outcome in races), "recommended", say)
+    return Table(say("recommend.caption"), columns, tuple(rows), notes, ruled, foremost)
 
 
 def _split(results: StudyResults, races: Sequence[Outcome], outcome: Outcome, say: Wording) -> str:

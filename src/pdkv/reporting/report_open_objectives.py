@@ -15,7 +15,7 @@ from pdkv.reporting.report_outcomes import (
     objective_name,
     split_from,
 )
-from pdkv.reporting.report_phrases import counted, listed, listed_few
+from pdkv.reporting.report_phrases import counted, listed, listed_few, listed_some, separated
 from pdkv.reporting.report_service import percent
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -104,7 +104,7 @@ def _tell_unserved(results: StudyResults, outcomes: Sequence[Outcome], say: Word
     sentences = []
     for key, found in (("recommend.none_served", none), ("recommend.hardly_served", hardly)):
         if found:
-            levels = say("list.comma").join(dict.fromkeys(level_name(results, each, say) for each in found))
+            levels = separated(dict.fromkeys(level_name(results, each, say) for each in found), "list.comma", say)
             goal = say("findings.entry", name=objective_name("goodput", say), effects=levels)
             share = percent(max(best_share_served(results, each) or 0.0 for each in found))
             sentences.append(say(key, goal=goal, share=share))
@@ -143,5 +143,5 @@ def _goal_at(
     chosen = {each.concurrency: each for each in apart if each.objective == objective}
     if set(chosen) == loads:
         return name
-    levels = listed([level_name(results, each, say) for each in chosen.values()], say)
+    levels = listed_some([level_name(results, each, say) for each in chosen.values()], say)
     return say("findings.entry", name=name, effects=levels)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pdkv.analysing.hardware_units import PER_DEVICE
 from pdkv.analysing.study_results import Cell, StudyResults
+from pdkv.reporting.report_blocks import Bullets
 from pdkv.reporting.report_findings import (
     DECIDED,
     Number,
@@ -26,10 +27,11 @@ def tell_pairs(
     numbers: Sequence[Number],
     margin: float,
     say: Wording,
-) -> tuple[str, ...]:
+) -> Bullets:
     """What was decided between each of ``cells`` and its base of this factor, then what would decide the rest.
 
-    Where launches are too few for any verdict, that is all that is said: the table shows what was observed.
+    Where launches are too few for any verdict, that is all that is said: the table shows
+    what was observed.
     """
     told = [each for each in comparisons(results, factor, cells, numbers, say) if each.kind != "none"]
     sentences = []
@@ -50,7 +52,8 @@ def tell_pairs(
                 "hardware": hardware_pair(cell, of_pair[0].base, say),
             }
             sentences.append(say("findings.pair", levels=levels, parts=tell_parts(group, margin, say), **words))
-    return (*sentences, *tell_undecided([each for each in told if not each.same], say))
+    rest = tell_undecided([each for each in told if not each.same], say)
+    return Bullets((*sentences, *rest), len(rest))
 
 
 def group_decided(results: StudyResults, told: Sequence[Told], say: Wording) -> list[tuple[str, list[Told]]]:

@@ -79,7 +79,7 @@ def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, An
     for number, figure in enumerate(drawn, 1):
         figure["number"] = number
     return {
-        **vars(report),
+        **{key: value for key, value in vars(report).items() if key != "whole"},
         "said": [breakable_chinese(text) for text in report.said],
         "untold": [breakable_chinese(text) for text in report.untold],
         "sections": sections,
@@ -94,7 +94,8 @@ def _as_data(report: Report, typefaces: Typefaces, say: Wording) -> dict[str, An
 
 
 def _block(block: Block) -> dict[str, Any]:
-    data = {"kind": type(block).__name__.lower(), **vars(block)}
+    told = {key: value for key, value in vars(block).items() if key not in ("foremost", "closing")}
+    data: dict[str, Any] = {"kind": type(block).__name__.lower(), **told}
     if isinstance(block, Paragraph):
         data["text"] = breakable_chinese(block.text)
     if isinstance(block, Bullets):

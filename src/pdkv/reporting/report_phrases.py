@@ -9,6 +9,7 @@ from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
 
 MOST_NAMED = 6  # more names of one verdict are told by their number and range
+MOST_LISTED = 24  # more load levels, workloads or launches are told by the first of them and their number
 _NAMED_OF_MANY = 3
 _MOST_DIGITS = 8
 
@@ -59,7 +60,7 @@ def levels_phrase(levels: Iterable[str], results: StudyResults, say: Wording) ->
     if len(names) < 2:
         return listed(names, say)
     every = {short_level(each, point, results, say) for each in results.workloads for point in results.points_of(each)}
-    return say("load.every") if len(every) > 1 and set(names) == every else listed(names, say)
+    return say("load.every") if len(every) > 1 and set(names) == every else listed_some(names, say)
 
 
 def cell_label(cell: Cell, results: StudyResults) -> str:
@@ -162,6 +163,22 @@ def listed_few(names: Iterable[str], say: Wording) -> str:
     items = list(names)
     if len(items) <= MOST_NAMED:
         return listed(items, say)
+    return _first_of(items, say)
+
+
+def listed_some(names: Iterable[str], say: Wording) -> str:
+    """:func:`listed`, of names that are told one by one while a page has room for them."""
+    items = list(names)
+    return listed(items, say) if len(items) <= MOST_LISTED else _first_of(items, say)
+
+
+def separated(names: Iterable[str], mark: str, say: Wording) -> str:
+    """``a, b, c`` with the mark ``list.comma``, of as many as :func:`listed_some` tells."""
+    items = list(names)
+    return say(mark).join(items) if len(items) <= MOST_LISTED else _first_of(items, say)
+
+
+def _first_of(items: Sequence[str], say: Wording) -> str:
     some = say("list.comma").join(items[:_NAMED_OF_MANY])
     return say("list.few", some=some, count=len(items) - _NAMED_OF_MANY)
 
@@ -194,10 +211,10 @@ def same_or_split(values: Sequence[tuple[Cell, str]], results: StudyResults, say
     if len(holders) < 2:
         return next(iter(holders), DASH)
     parts = [
-        say("word.only_in", value=text, cells=say("list.comma").join(_named(cells, results)))
+        say("word.only_in", value=text, cells=separated(_named(cells, results), "list.comma", say))
         for text, cells in holders.items()
     ]
-    return say("list.semicolon").join(parts)
+    return separated(parts, "list.semicolon", say)
 
 
 def _named(cells: Sequence[Cell], results: StudyResults) -> list[str]:

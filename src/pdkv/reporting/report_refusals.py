@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pdkv.analysing.comparability import differing_facts
 from pdkv.analysing.identical_cells import refusal_of_twins
 from pdkv.analysing.study_results import Cell, StudyResults
-from pdkv.reporting.report_phrases import cell_label, listed
+from pdkv.reporting.report_phrases import cell_label, listed, listed_some
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 
@@ -56,7 +56,7 @@ def say_where_base_is_missing(results: StudyResults, baseline: tuple[str, str], 
         usable = [(cell.mode, cell.dtype) for cell in results.cells_of(workload) if cell.usable]
         if usable and baseline not in usable:
             lacking.append(workload)
-    return [say("summary.no_base", base="/".join(baseline), workloads=listed(lacking, say))] if lacking else []
+    return [say("summary.no_base", base="/".join(baseline), workloads=listed_some(lacking, say))] if lacking else []
 
 
 def _refusal(cell: str, base: str, note: str, say: Wording) -> str:

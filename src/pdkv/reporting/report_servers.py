@@ -6,6 +6,7 @@ from typing import Any
 from pdkv.analysing.aggregate import CAPACITIES
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_blocks import Block, Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_bounds import first_where
 from pdkv.reporting.report_phrases import cell_label, format_change, known_or_dash
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_bytes, format_quantity
@@ -81,7 +82,8 @@ def _capacity_table(results: StudyResults, instances: list[tuple[Cell, dict[str,
     ruled = ruled_by(row_keys)
     doubtful = any(value.mark for each in rows for value in each)
     notes = (say("servers.capacity_note"), *([f"{SUSPECT} {say('note.suspect_capacity')}"] if doubtful else []))
-    return Table(say("servers.capacity_caption"), _label_columns(say) + numbers, tuple(rows), notes, ruled)
+    foremost = first_where((any(value.mark for value in each) for each in rows), "doubtful", say)
+    return Table(say("servers.capacity_caption"), _label_columns(say) + numbers, tuple(rows), notes, ruled, foremost)
 
 
 def _capacity_rows(

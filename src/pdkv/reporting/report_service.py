@@ -12,6 +12,7 @@ from pdkv.analysing.service_levels import GOODPUT, SHARE, ServiceLevels
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.illustrated_workloads import illustrated_workloads
 from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_bounds import first_where
 from pdkv.reporting.report_load_levels import describe_load_levels, level_name
 from pdkv.reporting.report_phrases import cell_label, format_change, hardware, listed
 from pdkv.reporting.stored_texts import retell
@@ -77,7 +78,8 @@ def _goodput_table(results: StudyResults, workload: str, cells: Sequence[Cell], 
     )  # fmt: skip
     caption = say("service.goodput_caption", workload=workload)
     notes = (say("service.goodput_note"), *_notes(rows, say))
-    return Table(caption, columns, tuple(rows), notes, ruled_by(names))
+    foremost = first_where((each[1].mark != "" for each in rows), "doubtful", say)
+    return Table(caption, columns, tuple(rows), notes, ruled_by(names), foremost)
 
 
 def _goodput_row(
@@ -136,7 +138,8 @@ def _highest_table(
         Column(say("throughput.launches")),
     )  # fmt: skip
     caption = say("service.highest_caption", workload=workload, target=percent(levels.target_share))
-    return Table(caption, columns, tuple(rows), _notes(rows, say), ruled_by(cell.mode for cell in cells))
+    foremost = first_where((each[1].mark != "" for each in rows), "doubtful", say)
+    return Table(caption, columns, tuple(rows), _notes(rows, say), ruled_by(cell.mode for cell in cells), foremost)
 
 
 def _reached(load: HighestLoad, points: Sequence[dict[str, Any]], say: Wording) -> Value:

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from pdkv.analysing.study_results import StudyResults
 from pdkv.analysing.trial_gaps import TrialGaps, trial_gaps
 from pdkv.reporting.report_blocks import Column, Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_bounds import first_where
 from pdkv.reporting.report_launches import describe_cold_and_warm_launches
 from pdkv.reporting.report_phrases import cell_label
 from pdkv.reporting.wording import Wording
@@ -18,7 +20,7 @@ OVERHEAD_LIMIT = 0.10
 
 def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
     """A row per launch of every cell, with its job where a cluster ran it, and a total over those that ended well."""
-    rows, keys, whole = [], [], []
+    rows, keys, whole, ended = [], [], [], []
     logs = [trial["job_log"] for cell in results.cells for trial in cell.trials if trial.get("job_log")]
     for cell in results.cells:
         for trial in cell.trials:
@@ -26,6 +28,7 @@ def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
             times = [stages.get(f"{name}_s") for name in STAGES]
             if times[-1] is not None:
                 whole.append(times)
+            ended.append(times[-1] is not None and not trial.get("failure"))
             label = cell_label(cell, results) + ("" if len(cell.trials) == 1 else f" r{trial['repeat']}")
             job = [str(trial.get("job") or DASH)] if logs else []
             rows.append(row(label, *job, *(format_duration(seconds) for seconds in times), _share(times)))
@@ -42,7 +45,9 @@ def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
         Column(say("stages.share")),
     )
     notes = (say("stages.note"), *([say("stages.job_logs", folder=_common_folder(logs))] if logs else []))
-    table = Table(say("stages.caption"), columns, tuple(rows), notes, ruled_by(keys))
+    foremost = first_where((not ended_well for ended_well in ended), "unfinished", say)
+    foremost = replace(foremost, always=tuple(range(len(ended), len(rows))))
+    table = Table(say("stages.caption"), columns, tuple(rows), notes, ruled_by(keys), foremost)
     sentences = [_overhead_sentence(total, say) if whole else say("stages.nothing")]
     if gaps := trial_gaps(results.cells):
         sentences.append(_gaps_sentence(gaps, total if len(whole) == len(rows) - 1 else None, say))

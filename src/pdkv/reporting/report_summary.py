@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pdkv.analysing.identical_cells import identical_groups, noise, yardstick_groups
 from pdkv.analysing.objective_places import Outcome
 from pdkv.analysing.study_results import THROUGHPUT, StudyResults
+from pdkv.reporting.report_bounds import few_of
 from pdkv.reporting.report_findings import named
 from pdkv.reporting.report_headlines import tell_headlines
 from pdkv.reporting.report_observations import observe
@@ -48,7 +49,7 @@ def say_what_is_known(
         return compared, outcome, say("summary.no_numbers")
     same = [] if (sentence := _same_modes(results, say)) is None else [sentence]
     recommended = say_what_is_recommended(results, outcomes, margin, say)
-    observations = [] if has_verdicts(results, outcomes) else observe(results, baseline, OBSERVED, say)
+    observations = [] if has_verdicts(results, outcomes) else few_of(observe(results, baseline, OBSERVED, say), say)
     return (
         compared,
         *same,
@@ -58,7 +59,7 @@ def say_what_is_known(
         *recommended,
         *say_where_base_is_missing(results, baseline, say),
         *say_most_are_refused(results, say),
-        *_yardsticks(results, say),
+        *few_of(_yardsticks(results, say), say),
         *_unequal_hardware(results, say),
     )
 
