@@ -7,6 +7,7 @@ its rows are shown, and in which file beside the report all of them stand.
 import csv
 import io
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -148,16 +149,21 @@ class _Bounds:
 
 
 def _choose(table: Table) -> list[int]:
-    """Numbers of the rows that are shown: the foremost, then those that say what none above them says, then others."""
-    unlike: list[int] = []
-    alike: list[int] = []
+    """Numbers of the rows that are shown: the foremost, then such that say what none above them says.
+
+    Of the latter as many for each value that is carried, such as an objective.
+    """
+    unlike: list[tuple[int, int]] = []
     seen: set[Row] = set()
-    for number, (_, *values) in enumerate(table.rows):
-        said = tuple(values)
-        (alike if said in seen else unlike).append(number)
-        seen.add(said)
+    counts: Counter[Row] = Counter()
+    for number, whole in enumerate(_filled(table)):
+        carried = tuple(value for column, value in zip(table.columns, whole, strict=True) if column.carried)
+        if whole[1:] not in seen:
+            unlike.append((counts[carried], number))
+            counts[carried] += 1
+        seen.add(whole[1:])
     foremost = (*table.foremost.always, *table.foremost.rows) if table.foremost else ()
-    return sorted(list(dict.fromkeys((*foremost, *unlike, *alike)))[:SHOWN_ROWS])
+    return sorted(list(dict.fromkeys((*foremost, *(number for _, number in sorted(unlike)))))[:SHOWN_ROWS])
 
 
 def _rows_of(table: Table, chosen: Sequence[int]) -> tuple[Row, ...]:

@@ -6,7 +6,6 @@ from pdkv.analysing.identical_cells import identical_groups
 from pdkv.analysing.objective_places import Lead, Outcome
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Column, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_bounds import first_where
 from pdkv.reporting.report_outcomes import (
     SUSPECT,
     amount,
@@ -54,8 +53,7 @@ def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: st
     )  # fmt: skip
     notes = _notes(races, rows, margin, say)
     ruled = ruled_by((outcome.objective, outcome.metric) for outcome in races)
-    foremost = first_where((outcome.place in RECOMMENDED for outcome in races), "recommended", say)
-    return Table(say("recommend.caption"), columns, tuple(rows), notes, ruled, foremost)
+    return Table(say("recommend.caption"), columns, tuple(rows), notes, ruled)
 
 
 def _split(results: StudyResults, races: Sequence[Outcome], outcome: Outcome, say: Wording) -> str:

@@ -4,11 +4,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
+from statistics import median
 
 from pdkv.analysing.study_results import StudyResults
 from pdkv.analysing.trial_gaps import TrialGaps, trial_gaps
 from pdkv.reporting.report_blocks import Column, Paragraph, Section, Table, Value, left, row, ruled_by
-from pdkv.reporting.report_bounds import first_where
+from pdkv.reporting.report_bounds import WHOLE_ROWS, first_where
 from pdkv.reporting.report_launches import describe_cold_and_warm_launches
 from pdkv.reporting.report_phrases import cell_label
 from pdkv.reporting.wording import Wording
@@ -52,7 +53,32 @@ def describe_stages(results: StudyResults, say: Wording) -> list[Section]:
     if gaps := trial_gaps(results.cells):
         sentences.append(_gaps_sentence(gaps, total if len(whole) == len(rows) - 1 else None, say))
     launches = describe_cold_and_warm_launches(results, say)
-    return [Section(say("stages.title"), (Paragraph(say("list.sentence").join(sentences)), table, *launches))]
+    by_mode = [_by_mode_table(results, say)] if len(ended) > WHOLE_ROWS else []
+    blocks = (Paragraph(say("list.sentence").join(sentences)), *by_mode, table, *launches)
+    return [Section(say("stages.title"), blocks)]
+
+
+def _by_mode_table(results: StudyResults, say: Wording) -> Table:
+    """Of so many launches that only some are shown, a row for each mode."""
+    found: dict[str, list[list[float]]] = {}
+    for cell in results.cells:
+        for trial in cell.trials:
+            times = [(trial.get("stages") or {}).get(f"{name}_s") for name in STAGES]
+            if times[-1] is not None and not trial.get("failure"):
+                found.setdefault(cell.mode, []).append([seconds or 0.0 for seconds in times])
+    rows = [
+        row(
+            mode,
+            f"{len(launches):,}",
+            *(
+                Value(format_duration(median(column)), under=format_duration(max(column)))
+                for column in zip(*launches, strict=True)
+            ),
+        )
+        for mode, launches in found.items()
+    ]
+    titles = (say("throughput.launches"), *(say(f"stage.{name}") for name in STAGES))
+    return Table(say("stages.by_mode"), (left(say("mode.name")), *map(Column, titles)), tuple(rows))
 
 
 def _common_folder(logs: Sequence[str]) -> str:
