@@ -37,8 +37,8 @@ from pdkv.wings import digest  # noqa: E402
 
 MAX_DAG_S, MAX_NOTHING_S, MAX_REPORT_S = 60.0, 60.0, 300.0
 DTYPES = ("bf16", "fp8")
-MADE_ONCE = ("sends.parquet", "events.parquet", "samples.parquet", "scrapes.jsonl", "launch.json", "warmup.json")
-MADE_ONCE += ("metrics.json", "trace.json")
+EVIDENCE = ("sends.parquet", "events.parquet", "samples.parquet", "scrapes.jsonl")
+READ = ("launch.json", "warmup.json", "metrics.json", "trace.json")
 REQUESTS = 20
 
 
@@ -120,8 +120,6 @@ def write_results(folder: Path, study: Study) -> None:
     stages = {"attempt": 1, "outcome": {"status": "ok"}, "clock": clock, "wall": wall}
     for workload, mode, dtype in study.cells():
         source = made / study.workloads[0].id / mode / dtype
-        placeholder = made / f"placeholder-{workload}"  # no file may have more than 65,000 names
-        placeholder.touch()
         cell = folder / "results" / workload / mode / dtype
         content = read_json(source / "cell.json", "cell/1")
         content["workload"] = content["config"]["workload"]["id"] = workload
@@ -131,8 +129,12 @@ def write_results(folder: Path, study: Study) -> None:
             plan = {"trial": json.loads(study.trial(workload, mode, dtype, repeat).to_slice()), "source": planner}
             write_json(trial / "plan.json", "plan/1", plan)
             write_json(trial / "stages.json", "stages/1", stages)
-            for name in MADE_ONCE:
-                _link(placeholder, trial / name)
+            # No file may have more than 65,000 names, and what is read may not grow older than what it is read from.
+            for kind, names in (("evidence", EVIDENCE), ("read", READ)):
+                placeholder = made / f"{kind}-{workload}-{repeat}"
+                placeholder.touch()
+                for name in names:
+                    _link(placeholder, trial / name)
             for name in ("requests.parquet", "trace.parquet"):
                 _link(source / trial.name / name, trial / name)
         write_json(cell / "cell.json", "cell/1", content)
@@ -169,6 +171,7 @@ def write_report_files(folder: Path, study: Study) -> None:
         figures += [curves_figure(workload.id), ttft_parts_figure(workload.id)]
         figures += [trace_figure(workload.id, mode.id) for mode in study.modes]
         paths += [f"reports/figures/{figure}" for figure in figures]
+    (folder / "reports/tables").mkdir(parents=True, exist_ok=True)
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).touch()

@@ -139,13 +139,22 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         stated = None
     if stated is not None and stated != hashlib.sha256(raw).hexdigest():
         raise UserError(f"{path} was changed after pdkv wrote it", remedy=MAKE_AGAIN)
+    known: dict[str, str] = {}
     try:
-        rows = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
+        lines = csv.reader(io.StringIO(raw.decode("utf-8")))
+        header = next(lines, [])
+        return [_row(header, line, known, path) for line in lines if line]
     except (ValueError, csv.Error) as error:
         raise UserError(f"{path} is not a table: {error}", remedy=MAKE_AGAIN) from None
-    if any(None in row or None in row.values() for row in rows):
+
+
+def _row(header: Sequence[str], line: Sequence[str], known: dict[str, str], path: Path) -> dict[str, str]:
+    """A row by its columns. Most texts of a long table stand in it many times: each is kept once, in ``known``."""
+    if len(line) != len(header):
         raise UserError(f"{path} is not what pdkv wrote: a row is longer or shorter than the header", remedy=MAKE_AGAIN)
-    return [cast("dict[str, str]", _stored(row, path)) for row in rows]
+    row = Stored(zip(header, (known.setdefault(text, text) for text in line), strict=True))
+    row.path = path
+    return cast("dict[str, str]", row)
 
 
 def digest_file(path: Path) -> Path:

@@ -1,6 +1,6 @@
 """What the devices did, by role: the article's figures A.1 and A.2, with the source of the samples named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pdkv.analysing.study_results import ENGINE_ROLES, Cell, StudyResults
@@ -21,13 +21,14 @@ def describe_traces(results: StudyResults, say: Wording) -> list[Section]:
     blocks: list[Block] = [Paragraph(_sources(traced, say)), _load_table(results, traced, say)]
     if missing := _missing(traced, say):
         blocks.append(Paragraph(missing))
+    drawn: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell, trace in traced:
+        drawn.setdefault((cell.workload, cell.mode), []).append(trace)
     for workload in illustrated_workloads(results):
         for mode in results.modes:
-            cells = [cell for cell, _ in traced if (cell.workload, cell.mode) == (workload, mode)]
-            if cells:
-                shown = [trace for cell, trace in traced if cell in cells]
+            if shown := drawn.get((workload, mode)):
                 key = "caption.trace_gpu" if any(_shown_kind(trace) == "gpu" for trace in shown) else "caption.trace"
-                caption = say(key, mode=mode, workload=workload, source=_source_names(traced, cells, say))
+                caption = say(key, mode=mode, workload=workload, source=_source_names(shown, say))
                 blocks.append(Figure(trace_figure(workload, mode), caption))
             else:
                 blocks.append(Paragraph(say("traces.none_of_mode", mode=mode, workload=workload)))
@@ -36,7 +37,7 @@ def describe_traces(results: StudyResults, say: Wording) -> list[Section]:
 
 def _sources(traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> str:
     """Where the samples came from, how often they were taken, and how fine they really are."""
-    sentences = [say("traces.source", source=_source_names(traced, [cell for cell, _ in traced], say))]
+    sentences = [say("traces.source", source=_source_names([trace for _, trace in traced], say))]
     counter = [value for _, trace in traced if (value := (trace.get("resolution_s") or {}).get("counter")) is not None]
     # Only of the kinds that are shown: beside GPUs, the host's own accounting is asked less often.
     for kind in dict.fromkeys(kind for _, trace in traced if (kind := _shown_kind(trace))):
@@ -54,8 +55,8 @@ def _period(trace: dict[str, Any], kind: str) -> float | None:
     return (resolution.get("by_kind") or {}).get(kind)
 
 
-def _source_names(traced: list[tuple[Cell, dict[str, Any]]], cells: list[Cell], say: Wording) -> str:
-    names = dict.fromkeys(name for cell, trace in traced if cell in cells for name in _sources_shown(trace))
+def _source_names(traces: Sequence[dict[str, Any]], say: Wording) -> str:
+    names = dict.fromkeys(name for trace in traces for name in _sources_shown(trace))
     return listed([say(f"source.{name}") if say.has(f"source.{name}") else name for name in names], say)
 
 
@@ -82,7 +83,7 @@ def _missing(traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> str:
     names = say("list.comma").join(say(f"field.{name}") for name in dict.fromkeys(FIELDS.values()) if name in fields)
     why = say("list.semicolon").join(dict.fromkeys(retell(reason, say) for reason in reasons))
     told = say("word.only_in", value=names, cells=why) if why else names
-    return say("traces.missing", source=_source_names(traced, [cell for cell, _ in traced], say), list=told)
+    return say("traces.missing", source=_source_names([trace for _, trace in traced], say), list=told)
 
 
 def _load_table(results: StudyResults, traced: list[tuple[Cell, dict[str, Any]]], say: Wording) -> Table:
