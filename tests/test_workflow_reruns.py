@@ -156,6 +156,7 @@ def test_another_language_rewrites_the_report_and_measures_nothing(workspace: Wo
     drawn = [sorted(path.name for path in (reports / name / "w").iterdir()) for name in ("figures", "figures.zh")]
     assert drawn[0] == drawn[1]
     assert drawn[0]
+    assert (reports / "tables").is_dir() and (reports / "tables.zh").is_dir()
     assert not workspace.due(*both)
 
 
@@ -175,6 +176,11 @@ def test_a_figure_that_was_lost_is_drawn_again_for_the_next_report(workspace: Wo
     assert lost.read_bytes() == before
     workspace.run()
     assert workspace.due() == Counter()
+
+
+def test_tables_that_were_lost_are_written_again(workspace: Workspace) -> None:
+    shutil.rmtree(workspace.folder / "reports/tables")
+    assert workspace.due() == {"write_markdown": 1, "write_pdf": 1}
 
 
 @pytest.mark.parametrize("engine", ["auto", ENGINE_BY_PYTHON], ids=["embedded", "by python"])

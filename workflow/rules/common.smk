@@ -281,8 +281,9 @@ def reports(pattern):
 
 
 def markdown_of(wildcards):
-    """The same edition of the report as Markdown."""
-    return missed([local(f"reports/summary{wildcards.edition}.md")])
+    """The same edition of the report as Markdown, with the tables that both forms of it show in part."""
+    paths = [f"reports/{name}" for name in ("summary{}.md", "tables{}")]
+    return missed([local(path.format(wildcards.edition)) for path in paths])
 
 
 def other_editions(pattern):

@@ -46,7 +46,7 @@ rule write_markdown:
             category="Report",
             caption="../report/markdown.rst",
         ),
-        # Whole, what a report of a large study shows in part; else there is none.
+        # Whole, what the report of a large study shows in part; no file where it shows everything.
         tables=directory(local("reports/tables{edition}")),
     log:
         local("reports/logs/write_markdown{edition}.log"),
@@ -69,7 +69,8 @@ rule write_pdf:
         objectives=tables("results/objectives.csv"),
         figures=drawn,
         claims=claims_file(),
-        # Not read: asking for the PDF brings the Markdown, the summary and the other languages too.
+        # Not read: asking for the PDF brings the Markdown, the whole tables, the summary and the other
+        # languages too.
         markdown=markdown_of,
         others=other_editions("reports/summary{edition}.pdf"),
     output:
