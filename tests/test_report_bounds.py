@@ -27,10 +27,12 @@ from pdkv.reporting.report_blocks import (
 from pdkv.reporting.report_bounds import (
     MOST_SAID,
     SHOWN_ITEMS,
+    SHOWN_NOTES,
     SHOWN_ROWS,
     SHOWN_TEXTS,
     SOME_SAID,
     WHOLE_ITEMS,
+    WHOLE_NOTES,
     WHOLE_ROWS,
     WHOLE_TEXTS,
     bound_report,
@@ -207,6 +209,23 @@ class TestTexts:
         assert shown == list(texts[:SHOWN_TEXTS]) and log == Excerpt("log") and isinstance(said, Paragraph)
         assert f"{len(texts) - SHOWN_TEXTS} more" in said.text
         assert report.whole[0].text.splitlines() == [text.text for text in texts]
+
+    def test_of_many_notes_of_a_table_the_first(self) -> None:
+        notes = tuple(f"note {i}" for i in range(WHOLE_NOTES + 1))
+        table = Table("t", COLUMNS, (row("a", "1"),), notes)
+        assert bounded(replace(table, notes=notes[:-1])).whole == ()
+        report = bounded(table)
+        *some, said = table_of(report).notes
+        assert tuple(some) == notes[:SHOWN_NOTES] and f"{len(notes) - SHOWN_NOTES} more" in said
+        assert report.whole[0].text.splitlines() == list(notes) and report.whole[0].name in said
+
+    def test_that_tables_are_left_out_is_said_though_texts_are_left_out_too(self) -> None:
+        texts = [Paragraph(f"text {i}") for i in range(WHOLE_TEXTS + 1)]
+        report = bounded(*texts, *(numbered(20) for _ in range(50)))
+        told = [block.text for block in report.sections[0].blocks if isinstance(block, Paragraph)]
+        for file in report.whole:
+            assert sum(file.name in text for text in told) == 1, file.name
+        assert len(report.whole) == 2
 
     def test_sentences_of_the_summary(self) -> None:
         sentences = [f"sentence {i}" for i in range(MOST_SAID + 1)]

@@ -39,8 +39,10 @@ def rank_objectives(cells: Sequence[Path], output: Path, margin: float = MARGIN,
 def objective_rows(cells: Sequence[CellContent], margin: float = MARGIN, prices: Prices | None = None) -> list[Row]:
     """The rows of objectives.csv. ``cells`` are contents of cell.json; one that cannot take part says why."""
     rows: list[Row] = []
-    for workload in dict.fromkeys(cell["workload"] for cell in cells):
-        inside = [cell for cell in cells if cell["workload"] == workload]
+    of_workload: dict[str, list[CellContent]] = {}
+    for cell in cells:
+        of_workload.setdefault(cell["workload"], []).append(cell)
+    for inside in of_workload.values():
         yardsticks = Yardsticks(inside)
         chosen = [goal for goal in GOALS if prices or goal.metric not in BOUGHT]
         for objective in dict.fromkeys(goal.objective for goal in chosen):

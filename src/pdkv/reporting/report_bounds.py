@@ -29,7 +29,8 @@ from pdkv.reporting.wording import Wording
 WHOLE_ROWS = 200  # of a table, or of like tables of a section together: about five pages
 SHOWN_ROWS = 40  # of what is longer: about a page
 WHOLE_ITEMS, SHOWN_ITEMS = 60, 15  # of a list
-WHOLE_TEXTS, SHOWN_TEXTS = 60, 15  # paragraphs and lists of a section: some come once for each workload
+WHOLE_TEXTS, SHOWN_TEXTS = 200, 40  # paragraphs and lists of a section: some come once for each workload
+WHOLE_NOTES, SHOWN_NOTES = 20, 10  # of a table: some come once for each load level
 MOST_SAID, SOME_SAID = 8, 3  # sentences of one kind in the summary
 
 WHOLE_FILES = ("table-*.csv", "list-*.txt")
@@ -65,22 +66,22 @@ class _Bounds:
         self.files: list[WholeFile] = []
 
     def bound(self, section: Section) -> Section:
-        return replace(section, blocks=tuple(self._texts(tuple(self._blocks(section)))))
+        return replace(section, blocks=tuple(self._blocks(self._texts(section.blocks))))
 
-    def _blocks(self, section: Section) -> Iterator[Block]:
+    def _blocks(self, blocks: Sequence[Block]) -> Iterator[Block]:
         alike: dict[tuple[Column, ...], list[Table]] = {}
-        for block in section.blocks:
+        for block in blocks:
             if isinstance(block, Table):
                 alike.setdefault(block.columns, []).append(block)
         long = {columns: tables for columns, tables in alike.items() if _count_rows(tables) > WHOLE_ROWS}
-        for block in section.blocks:
+        for block in blocks:
             match block:
                 case Table() if block.columns in long:
                     if block is long[block.columns][0]:
                         yield from self._part(long[block.columns])
                 case Table():
                     self.tables += 1
-                    yield block
+                    yield self._with_few_notes(block)
                 case Bullets():
                     yield self._list(block)
                 case _:
@@ -95,7 +96,7 @@ class _Bounds:
                 break
             shown.append(table)
         self.tables += len(shown)
-        yield from shown
+        yield from map(self._with_few_notes, shown)
         left = tables[len(shown) :]
         if left:
             foremost = ""
@@ -117,6 +118,13 @@ class _Bounds:
         note = self.say("bounds.rows", foremost=foremost, file=path, **words)
         ruled = tuple(number for number in range(1, len(chosen)) if _has_rule(table, *chosen[number - 1 : number + 1]))
         return replace(table, rows=_rows_of(table, chosen), ruled=ruled, notes=(note, *table.notes))
+
+    def _with_few_notes(self, table: Table) -> Table:
+        if len(table.notes) <= WHOLE_NOTES:
+            return table
+        return replace(
+            table, notes=(*table.notes[:SHOWN_NOTES], self._left_out(table.notes, SHOWN_NOTES, "bounds.items"))
+        )
 
     def _list(self, block: Bullets) -> Bullets:
         """The first items, and the closing ones, which are about all of them."""

@@ -8,15 +8,17 @@ from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Column, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_outcomes import (
     SUSPECT,
+    OutcomesOf,
     amount,
     goal_name,
+    in_places,
     interval_ends,
     level_name,
     marked_cells,
     split_from,
     value_with_unit,
 )
-from pdkv.reporting.report_phrases import digits_of_changes, format_change
+from pdkv.reporting.report_phrases import digits_of_changes, format_change, separated
 from pdkv.reporting.report_refusals import why_unlike
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -29,12 +31,13 @@ RECOMMENDED = ("best", "equally good")
 def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: str, say: Wording) -> Table:
     """A row for each race; ``margin`` as a person reads it, ``±2%``."""
     rows = []
+    places = in_places(races)
     shown = ""
     for outcome in races:
         goal = goal_name(outcome, say)
         labels = ("" if goal == shown else goal, level_name(results, outcome, say) or DASH)
         device = amount(outcome, say) or say("recommend.differs")
-        split = _split(results, races, outcome, say)
+        split = _split(results, places, outcome, say)
         rows.append(
             row(
                 *labels,
@@ -56,7 +59,7 @@ def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: st
     return Table(say("recommend.caption"), columns, tuple(rows), notes, ruled)
 
 
-def _split(results: StudyResults, races: Sequence[Outcome], outcome: Outcome, say: Wording) -> str:
+def _split(results: StudyResults, races: OutcomesOf, outcome: Outcome, say: Wording) -> str:
     """Why its cells do not race with others on as much hardware; empty where they all do."""
     other = split_from(races, outcome)
     if other is None:
@@ -126,7 +129,7 @@ def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: 
             for cell in outcome.left or outcome.cells
             if cell.why_open
         ]
-        why = say("list.semicolon").join(dict.fromkeys(reasons))
+        why = separated(dict.fromkeys(reasons), "list.semicolon", say)
         notes.append(f"{NOT_LAUNCHES} {say('recommend.not_launches', why=why)}")
     if SPLIT in marks:
         notes.append(f"{SPLIT} {say('recommend.split')}")

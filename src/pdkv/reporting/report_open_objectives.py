@@ -10,6 +10,7 @@ from pdkv.reporting.report_objectives import RECOMMENDED
 from pdkv.reporting.report_outcomes import (
     best_share_served,
     goal_name,
+    in_places,
     is_hardly_served,
     level_name,
     objective_name,
@@ -41,7 +42,8 @@ def tell_nothing(races: Sequence[Outcome], say: Wording) -> str:
     if later:
         names = listed([say(f"recommend.later.{kind}") for kind in later], say)
         wanted = say("recommend.more_later", wanted=wanted, count=max(needed[kind] for kind in later), numbers=names)
-    split = any(split_from(races, race) for race in races)
+    places = in_places(races)
+    split = any(split_from(places, race) for race in races)
     return say("recommend.nothing_yet_split" if split else "recommend.nothing_yet", wanted=wanted)
 
 

@@ -1,6 +1,6 @@
 """How the parts of an outcome are called in sentences and tables: its goal, its load, its hardware, its cells."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pdkv.analysing.compared_numbers import launches_wanted
 from pdkv.analysing.load_level import load_label
@@ -23,6 +23,7 @@ SUSPECT = "†"
 MOST_IN_A_CELL = 20  # a cell of a table that is longer than a page cannot be set
 HARDLY_SERVED = 0.05
 Number = tuple[str, str, str]  # objective, metric, statistic
+OutcomesOf = Mapping[tuple[str, ...], Sequence[Outcome]]  # by workload, load, objective, metric, statistic
 
 
 def goal_name(outcome: Outcome, say: Wording) -> str:
@@ -114,18 +115,28 @@ def is_hardly_served(results: StudyResults, outcome: Outcome) -> bool:
     return share is not None and share < HARDLY_SERVED
 
 
-def split_from(races: Iterable[Outcome], outcome: Outcome) -> Outcome | None:
+def in_places(outcomes: Iterable[Outcome]) -> OutcomesOf:
+    """Outcomes by number and load: of a large study those of one are not searched among all for each of them."""
+    found: dict[tuple[str, ...], list[Outcome]] = {}
+    for each in outcomes:
+        found.setdefault(_place_of(each), []).append(each)
+    return found
+
+
+def others_in_place(outcomes: OutcomesOf, outcome: Outcome) -> list[Outcome]:
+    """The other outcomes in the same number at the same load."""
+    return [each for each in outcomes.get(_place_of(outcome), ()) if each is not outcome]
+
+
+def _place_of(outcome: Outcome) -> tuple[str, ...]:
+    return outcome.workload, outcome.concurrency, outcome.objective, outcome.metric, outcome.stat
+
+
+def split_from(races: OutcomesOf, outcome: Outcome) -> Outcome | None:
     """Another race for the same number on as much hardware, whose cells may not be compared with those of this one."""
-    number = (outcome.workload, outcome.concurrency, outcome.objective, outcome.metric, outcome.stat)
     equal_hardware = goal_of(outcome.metric, outcome.stat).equal_hardware
     return next(
-        (
-            each
-            for each in races
-            if each is not outcome
-            and (each.workload, each.concurrency, each.objective, each.metric, each.stat) == number
-            and (each.hardware == outcome.hardware or not equal_hardware)
-        ),
+        (each for each in others_in_place(races, outcome) if each.hardware == outcome.hardware or not equal_hardware),
         None,
     )
 

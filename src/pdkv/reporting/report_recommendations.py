@@ -13,18 +13,21 @@ from pdkv.reporting.report_findings import tell_range
 from pdkv.reporting.report_objectives import RECOMMENDED, objectives_table
 from pdkv.reporting.report_open_objectives import tell_apart, tell_missing, tell_nothing, tell_open
 from pdkv.reporting.report_outcomes import (
+    OutcomesOf,
     amount,
     goal_name,
+    in_places,
     interval_ends,
     is_hardly_served,
     launches_needed,
     level_name,
     numbers_of,
     of_number,
+    others_in_place,
     said_cell,
     said_cells,
 )
-from pdkv.reporting.report_phrases import counted, digits_of_changes, levels_phrase, listed_few
+from pdkv.reporting.report_phrases import counted, digits_of_changes, levels_phrase, listed_few, separated
 from pdkv.reporting.wording import Wording
 
 
@@ -32,16 +35,16 @@ def describe_conclusion(
     results: StudyResults, outcomes: Sequence[Outcome], margin: float, say: Wording
 ) -> list[Section]:
     """What may be recommended, or that nothing may; the evidence as a table; then what was set against nothing."""
-    races = _races(results, outcomes)
+    races, places = _races(results, outcomes), in_places(outcomes)
     blocks: list[Block] = []
     carried = [
         say(
             "recommend.goal",
             goal=goal_name(alike[0], say),
-            parts=_told(results, outcomes, alike, margin, say, lead=True),
+            parts=_told(results, places, alike, margin, say, lead=True),
         )
         for number in numbers_of(races)
-        for alike in _alike(outcomes, of_number(races, number))
+        for alike in _alike(places, of_number(races, number))
     ]
     if races and not carried:
         blocks.append(Paragraph(tell_nothing(races, say)))
@@ -64,16 +67,15 @@ def say_what_is_recommended(
 
     Where there is none: one that says so. Nothing without outcomes.
     """
-    races = _races(results, outcomes)
+    races, places = _races(results, outcomes), in_places(outcomes)
     sentences = []
     for number in numbers_of(races):
         clauses = [
-            _told(results, outcomes, alike, margin, say, lead=False)
-            for alike in _alike(outcomes, of_number(races, number))
+            _told(results, places, alike, margin, say, lead=False) for alike in _alike(places, of_number(races, number))
         ]
         if clauses:
             goal = goal_name(of_number(races, number)[0], say)
-            sentences.append(say("recommend.goal", goal=goal, parts=say("list.semicolon").join(clauses)))
+            sentences.append(say("recommend.goal", goal=goal, parts=separated(clauses, "list.semicolon", say)))
     if not races:
         return []
     if not sentences:
@@ -90,7 +92,7 @@ def _races(results: StudyResults, outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [outcome for outcome in outcomes if len(outcome.cells) > 1 and not is_hardly_served(results, outcome)]
 
 
-def _alike(outcomes: Sequence[Outcome], races: Sequence[Outcome]) -> list[list[Outcome]]:
+def _alike(outcomes: OutcomesOf, races: Sequence[Outcome]) -> list[list[Outcome]]:
     """Races of one goal in which any cell was put aside or all are equal, those of the same outcome together.
 
     The same cells have raced, and as many were left out.
@@ -105,24 +107,22 @@ def _alike(outcomes: Sequence[Outcome], races: Sequence[Outcome]) -> list[list[O
     return list(groups.values())
 
 
-def _left_out(outcomes: Sequence[Outcome], race: Outcome) -> list[PlacedCell]:
+def _left_out(outcomes: OutcomesOf, race: Outcome) -> list[PlacedCell]:
     """Cells of the study that might have been better, had they been tested here: not measured, not comparable, or with
     too few launches.
 
     On other hardware is not left out, for the sentence names the hardware; nor is a cell that served no request.
     """
-    number = (race.workload, race.concurrency, race.objective, race.metric, race.stat)
     return race.untested + [
         cell
-        for each in outcomes
-        if each is not race and (each.workload, each.concurrency, each.objective, each.metric, each.stat) == number
+        for each in others_in_place(outcomes, race)
         for cell in each.cells
         if race.hardware in ("", cell.row["hardware"]) or not cell.row["hardware"]
         if cell.place != "out" or cell.value is None
     ]
 
 
-def _among(outcomes: Sequence[Outcome], race: Outcome, clause: str, say: Wording) -> str:
+def _among(outcomes: OutcomesOf, race: Outcome, clause: str, say: Wording) -> str:
     """The clause, with the cells that it is about where another race has some, or how many where some are in none."""
     left_out = _left_out(outcomes, race)
     if not left_out:
@@ -137,7 +137,7 @@ def _among(outcomes: Sequence[Outcome], race: Outcome, clause: str, say: Wording
 
 def _told(
     results: StudyResults,
-    outcomes: Sequence[Outcome],
+    outcomes: OutcomesOf,
     alike: Sequence[Outcome],
     margin: float,
     say: Wording,
