@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.log_text import clean_lines
 from pdkv.reporting.report_blocks import Block, Excerpt, Paragraph, Section, Table, left, row
+from pdkv.reporting.report_bounds import first_where
 from pdkv.reporting.report_phrases import cell_label, listed, separated, stage_name
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.typefaces import printable_log
@@ -161,7 +162,9 @@ def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
         left(say("checks.remedy"), wide=True),
         left(say("checks.launch"), wide=True),
     )
-    return [Table(say("checks.caption"), columns, tuple(rows), (say("checks.note"),), tuple(range(1, len(rows))))]
+    foremost = first_where((state != "unknown" for _, state, _, _ in order), "not_passed", say)
+    ruled = tuple(range(1, len(rows)))
+    return [Table(say("checks.caption"), columns, tuple(rows), (say("checks.note"),), ruled, foremost)]
 
 
 def _launches(names: list[str], results: StudyResults, say: Wording) -> str:
