@@ -144,7 +144,8 @@ class TestTable:
 
     def test_marks_and_what_stands_under_a_value_are_in_the_file(self) -> None:
         rows = tuple(row(f"cell {i}", Value("9.5", under="+1.0%\nhigher", mark="†")) for i in range(WHOLE_ROWS + 1))
-        assert whole(bounded(Table("t", COLUMNS, rows)), "table-001.csv")[1] == ["t", "cell 0", "9.5† (+1.0%, higher)"]
+        said = f"9.5† (+1.0%{SAY('list.phrase')}higher)"
+        assert whole(bounded(Table("t", COLUMNS, rows)), "table-001.csv")[1] == ["t", "cell 0", said]
 
     def test_the_file_is_named_after_the_number_of_the_table(self) -> None:
         other = Table("u", (left("Other"),), (row("a"),))
