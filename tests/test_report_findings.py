@@ -14,6 +14,7 @@ from pdkv.analysing.objectives import rank_objectives
 from pdkv.analysing.study_results import Cell, Effect, StudyResults
 from pdkv.reporting.report_blocks import Bullets, Definitions, Paragraph, Report, Table
 from pdkv.reporting.report_effects import TOLD
+from pdkv.reporting.report_findings import tell_more
 from pdkv.reporting.report_interactions import describe_interactions, tell_interactions
 from pdkv.reporting.report_metrics import NUMBERS, tell_findings
 from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
@@ -114,6 +115,17 @@ class TestMetricSentences:
         both = findings(effect("chunked", **OPEN), effect("chunked", concurrency="64", **HOPELESS))[0]
         assert "about 4 more repeats would likely decide some of it; for the rest more than 47 would be needed" in both
         assert "about 1 more repeat would" in findings(effect("chunked", **{**OPEN, "more_repeats": "1"}))[0]
+
+    def test_a_number_without_an_estimate_is_not_told_with_that_of_another(self) -> None:
+        """A launch that served nobody leaves goodput without an interval: no number of repeats can be said."""
+        unsure = effect("chunked", **{**OPEN, "ci_low": "", "ci_high": "", "more_repeats": ""}, concurrency="64")
+        (said,) = findings(effect("chunked", **OPEN), unsure)
+        assert said.endswith(
+            "mean TTFT of chunked/fp16 (c = 2): about 4 more repeats would likely decide; "
+            "mean TTFT of chunked/fp16 (c = 64): how many more repeats would decide cannot be said."
+        )
+        mixed = tell_more(["4", ""], SAY)
+        assert mixed == "about 4 more repeats would likely decide; for others how many cannot be said"
 
     def test_what_is_sure_and_no_larger_than_between_identical_cells_is_no_finding(self) -> None:
         row = {"verdict": "cannot tell", "more_repeats": "", "yardstick": "0.1"}

@@ -416,6 +416,17 @@ class TestTruthOfWords:
         mixed = read_report(cells, tmp_path / "b/comparisons.csv", SETTINGS)
         assert any(text.startswith("Fewer than three launches of default/fp8: no") for text in mixed.untold)
 
+    def test_a_cell_in_doubt_for_a_launch_that_failed_says_so(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, replace(ALL_GOOD, launches=3))
+
+        def fail_one(content: dict[str, Any]) -> None:
+            content["trials"][2].update(state="failed", checks=[], failure={"stage": "launch", "reason": "x"})
+            content["state"] = "suspect"
+
+        change_cell(cells[1], fail_one)
+        said = read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold
+        assert "The numbers of default/fp8 are in doubt: a launch failed." in said
+
     def test_a_base_without_numbers_is_said_with_the_way_out(self, tmp_path: Path) -> None:
         gone = report_of(tmp_path / "a", replace(ALL_GOOD, failed=frozenset({("default", "fp16")})))
         (said,) = [text for text in gone.said if "report.baseline" in text]

@@ -70,6 +70,14 @@ def test_a_cell_that_was_counted_by_other_levels_is_named_with_the_difference() 
     assert {row[0] for row in texts(table(blocks, "Goodput"))} == {"default"}
 
 
+def test_changes_over_several_launches_are_explained_where_they_stand() -> None:
+    said = "geometric mean, over the repeats that both cells have"
+    several = table(blocks_of([cell_of({0: [launch(share=0.9)] * 2}, slo=SLO)]), "Goodput")
+    assert any(said in note for note in several.notes)
+    once = table(blocks_of([cell_of({0: [launch(share=0.9)]}, slo=SLO)]), "Goodput")
+    assert not any(said in note for note in once.notes)
+
+
 def test_a_launch_without_a_goodput_is_not_counted_as_one_behind_it() -> None:
     of = {0: [launch(share=0.95), launch(share=None)], 1: [launch(share=0.9)] * 2}
     rows = texts(table(blocks_of([cell_of(of, slo=SLO)]), "Goodput"))

@@ -113,10 +113,16 @@ def tell_decided(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str],
 def tell_open(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], say: Wording) -> str:
     """``chunked/fp8 (c = 2): about 4 more repeats would likely decide``; empty where nothing is open."""
     found = [each for each in told if each.kind == "open"]
-    if not found:
-        return ""
-    advice = tell_more([each.effect.row.get("more_repeats") or "" for each in found], say)
-    return say("findings.open", cells=names_with_loads(found, name_of, say), advice=advice)
+    groups = [[each for each in found if bool(each.effect.row.get("more_repeats")) is known] for known in (True, False)]
+    return say("list.semicolon").join(
+        say(
+            "findings.open",
+            cells=names_with_loads(members, name_of, say),
+            advice=tell_more([each.effect.row.get("more_repeats") or "" for each in members], say),
+        )
+        for members in groups
+        if members
+    )
 
 
 def tell_noise(told: Sequence[Told], say: Wording) -> list[str]:
@@ -152,10 +158,13 @@ def _tell_lack(key: str, told: Sequence[Told], say: Wording) -> str:
 
 
 def tell_more(wanted: Iterable[str], say: Wording) -> str:
-    """How many more repeats would likely decide, from texts such as ``4`` and ``>47``."""
-    texts = sorted({text for text in wanted if text}, key=repeats_wanted)
+    """How many more repeats would likely decide, such as ``4`` and ``>47``; an empty text where that cannot be said."""
+    told = set(wanted)
+    texts = sorted(told - {""}, key=repeats_wanted)
     if not texts:
         return say("findings.advice.unknown")
+    if "" in told:
+        return say("findings.advice.not_of_all", advice=tell_more(texts, say))
     near = [text for text in texts if not text.startswith(">")]
     if not near:
         return say("findings.advice.beyond", count=texts[-1].lstrip(">"))

@@ -34,7 +34,10 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
         untold.append(say("untold.identical", groups=say("list.semicolon").join(dict.fromkeys(same))))
     suspect = [cell for cell in results.cells if cell.state == "suspect"]
     if suspect:
-        checks = listed(dict.fromkeys(retell(name, say) for cell in suspect for name in cell.suspect_checks), say)
+        reasons = [retell(name, say) for cell in suspect for name in cell.suspect_checks]
+        if any(trial["state"] == "failed" for cell in suspect for trial in cell.trials):
+            reasons.append(say("untold.launch_failed"))
+        checks = listed(dict.fromkeys(reasons), say)
         key = "untold.all_suspect" if all_are_suspect(results) else "untold.suspect"
         untold.append(say(key, cells=listed_few([cell.name for cell in suspect], say), checks=checks))
     gone = [cell.name for cell in results.cells if not cell.usable]

@@ -77,7 +77,8 @@ def _goodput_table(results: StudyResults, workload: str, cells: Sequence[Cell], 
         Column(say("service.share")), Column(say("service.requests")), Column(say("throughput.launches")),
     )  # fmt: skip
     caption = say("service.goodput_caption", workload=workload)
-    notes = (say("service.goodput_note"), *_notes(rows, say))
+    several = any((cell.point(index) or {}).get("launches", 0) > 1 for cell in cells for index in ascending)
+    notes = (say("service.goodput_note"), *([say("note.several_launches")] if several else []), *_notes(rows, say))
     foremost = first_where((each[1].mark != "" for each in rows), "doubtful", say)
     return Table(caption, columns, tuple(rows), notes, ruled_by(names), foremost)
 
