@@ -103,6 +103,8 @@ def test_what_only_sounds_like_a_secret_is_none(tmp_path, text):
         ("engine: {args: {'host=0.0.0.0': 1}}", ["study.yaml:6", "can't be a flag"]),
         ("engine: {args: {hos: 0.0.0.0}}", ["pdkv sets --host itself", "loopback"]),
         ("engine: {args: {tensor-parallel: 2}}", ["pdkv sets --tensor-parallel-size itself"]),
+        ("engine: {args: {kv_cache_memory_bytes: 9}}", ["sets --kv-cache-memory-bytes itself", "engine.kv_cache_gib"]),
+        ("engine: {args: {kv-cache-m: 9}}", ["sets --kv-cache-memory-bytes itself", "engine.gpu_memory_utilization"]),
         ("report: {claims: 'a{b}.yaml'}", ["report.claims", "without braces"]),
     ],
 )

@@ -29,6 +29,7 @@ OWN_ARGS = {
     "pipeline-parallel-size": "is not supported: GPUs are counted by tensor_parallel_size",
     "data-parallel-size": "is not supported: use a mode with replicas, such as 2x",
     "gpu-memory-utilization": "comes from engine.gpu_memory_utilization",
+    "kv-cache-memory-bytes": "comes from engine.kv_cache_gib, on GPUs from engine.gpu_memory_utilization",
     "enable-prefix-caching": "is off in every mode: prompts are unique, and hits would hide prefill",
     "no-enable-prefix-caching": "is always set",
     "config": "would hide arguments from the record",
