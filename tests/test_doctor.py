@@ -2,10 +2,12 @@
 
 import contextlib
 import fcntl
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from pdkv.measuring import machine_checks
 from pdkv.measuring.leftovers import clean_leftovers, end_orphans, find_leftovers
 from pdkv.measuring.machine_checks import Finding, examine, is_at_work
 from pdkv.measuring.process_tree import descendants, read_process
+from pdkv.measuring.shared_memory import mapped_segments
 from pdkv.measuring.trial_folder import GATHERING, SEGMENTS
 from pdkv.measuring.trial_mark import MARK, find_orphans, is_orphaned, make_mark
 from pdkv.run_lock import lock_run
@@ -144,6 +147,87 @@ class TestLeftovers:
         assert not is_at_work(tmp_path)
         clean_leftovers(find_leftovers(tmp_path, at_work=False))
         assert not lock.exists()
+
+
+MAPPER = """
+import mmap, os, sys, time
+maps = [mmap.mmap(os.open(path, os.O_RDWR), 0) for path in sys.argv[2:]]
+with open(sys.argv[1], "x+b") as own:
+    own.truncate(4096)
+    maps.append(mmap.mmap(own.fileno(), 0))
+print(flush=True)
+time.sleep(300)
+"""
+
+
+class TestSharedMemoryInLaunch:
+    """A trial that was killed before it was ready has noted no shared memory: what its processes alone map is its."""
+
+    @pytest.fixture
+    def segments(self) -> Iterator[tuple[Path, Path, Path]]:
+        """The engine's own, one that somebody else may map as well, and one that was there before the trial."""
+        names = [Path(f"/dev/shm/psm_pdkvtest_{uuid.uuid4().hex[:8]}") for _ in range(3)]
+        yield names[0], names[1], names[2]
+        for path in names:
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def orphan(self, *segments: Path) -> Iterator[subprocess.Popen[bytes]]:
+        """It makes the first and maps all; the second is made after its trial began, the rest before."""
+        for path in segments[2:]:
+            path.write_bytes(b"x" * 4096)
+        time.sleep(0.1)  # ten ticks of the clock by which starts of processes are counted
+        environment = {**os.environ, MARK: mark_of_the_dead()}
+        segments[1].write_bytes(b"x" * 4096)
+        command = [sys.executable, "-c", MAPPER, *map(str, segments)]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as process:
+            assert process.stdout and process.stdout.readline()
+            yield process
+            process.kill()
+
+    @pytest.mark.fault(
+        "host",
+        "measurement, keeper and server are killed at once in launch, an engine's processes stay",
+        "`pdkv doctor` names the shared memory that they alone map, `--clean` takes it away; what a living process "
+        "maps, or was there before the trial, stays",
+    )
+    def test_goes_with_the_processes(self, study: Study, tmp_path: Path, segments: tuple[Path, Path, Path]) -> None:
+        ours, shared, older = segments
+        with self.orphan(ours, shared, older) as process, shared.open("r+b") as handle, mmap.mmap(handle.fileno(), 0):
+            told = doctor(tmp_path)
+            assert f"process {process.pid} (" in told.stdout and f"{ours}, 4.00 KiB, shared memory" in told.stdout
+            assert str(shared) not in told.stdout and str(older) not in told.stdout
+            assert ours.exists() and process.poll() is None, "to look is not to touch"
+            cleaned = doctor(tmp_path, "--clean")
+            assert f"ended process {process.pid} (" in cleaned.stdout
+            assert f"removed {ours}, 4096 bytes" in cleaned.stdout
+        assert not ours.exists() and shared.exists() and older.exists()
+
+    def test_goes_before_the_next_trial(self, tmp_path: Path, segments: tuple[Path, Path, Path]) -> None:
+        ours, shared, older = segments
+        with self.orphan(ours, shared, older) as process:
+            assert process.pid in {ended.pid for ended in end_orphans(tmp_path / "results/w/m/d/r1")}
+        assert not ours.exists() and not shared.exists() and older.exists()
+
+    def test_what_somebody_maps_since_stays(self, tmp_path: Path, segments: tuple[Path, Path, Path]) -> None:
+        ours, shared, older = segments
+        with self.orphan(ours, shared, older):
+            found = find_leftovers(tmp_path, at_work=True)
+            assert {ours, shared} <= set(found.segments)
+            with shared.open("r+b") as handle, mmap.mmap(handle.fileno(), 0):
+                clean_leftovers(found)
+        assert not ours.exists() and shared.exists() and older.exists()
+
+    def test_a_file_in_a_folder_is_none(self, segments: tuple[Path, Path, Path]) -> None:
+        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="pdkvtest_") as folder:
+            model = Path(folder) / "model.safetensors"
+            model.write_bytes(b"x" * 4096)
+            segments[0].write_bytes(b"x" * 4096)
+            with contextlib.ExitStack() as stack:
+                for path in (model, segments[0]):
+                    stack.enter_context(mmap.mmap(stack.enter_context(path.open("r+b")).fileno(), 0))
+                found = mapped_segments([os.getpid()])
+            assert segments[0] in found and not [path for path in found if folder in str(path)]
 
 
 @contextlib.contextmanager

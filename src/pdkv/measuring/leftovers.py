@@ -2,7 +2,7 @@
 
 Only what is surely of a dead trial of ours is touched: processes by the mark and the start time of their owner, or by
 the server log of a trial of the same study that they write to while no keeper is above them; folders by the lock that
-their measurement would hold, shared memory by the note in such a folder.
+their measurement would hold, shared memory by the note in such a folder, or because such processes alone map it.
 """
 
 import contextlib
@@ -10,16 +10,16 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pdkv.artifacts import read_json
 from pdkv.errors import UserError
-from pdkv.measuring.process_tree import ProcessInfo, all_processes, kill_processes
-from pdkv.measuring.shared_memory import noted_segments, remove_abandoned
+from pdkv.measuring.process_tree import ProcessInfo, all_processes, kill_processes, read_process
+from pdkv.measuring.shared_memory import mapped_by_none_but, mapped_segments, noted_segments, remove_abandoned
 from pdkv.measuring.trial_folder import GATHERING, SEGMENTS, SERVER_LOGS
-from pdkv.measuring.trial_mark import find_orphans
+from pdkv.measuring.trial_mark import find_orphans, trial_began
 from pdkv.units import format_bytes
 
 KEEPER = b"pdkv.measuring.keeper"
@@ -58,17 +58,41 @@ def find_leftovers(root: Path, *, at_work: bool) -> Leftovers:
         below = [path for name in ("results", "reports") for path in (root / name).rglob(".*.tmp") if path.is_file()]
         files = [path for path in sorted(below) if GATHERING not in path.parts and _is_old(path)]
     locks = [] if at_work else sorted((root / ".snakemake/locks").glob("*.lock"))
-    segments = {path for folder in folders for path in noted_segments(folder / SEGMENTS)}
     processes = _find_processes((root / "results").resolve())
+    segments = {path for folder in folders for path in noted_segments(folder / SEGMENTS)} | _find_segments(processes)
     return Leftovers(tuple(processes), tuple(sorted(segments)), tuple(folders), tuple(files), tuple(locks))
 
 
 def end_orphans(trial_folder: Path) -> list[ProcessInfo]:
     """End the processes that dead trials have left on this host, before they spoil the next one; those that went.
 
+    The shared memory that they alone had mapped goes too.
     ``trial_folder`` is that of the next one: what only its log gives away is ended if it is of the same results.
     """
-    return kill_processes(_find_processes(_results_around(trial_folder)))[0]
+    processes = _find_processes(_results_around(trial_folder))
+    segments = _find_segments(processes)
+    ended = kill_processes(processes)[0]
+    remove_abandoned(segments)
+    return ended
+
+
+def _find_segments(processes: Sequence[ProcessInfo]) -> set[Path]:
+    """What these processes alone map and is no older than their trial: a trial that was killed in launch noted none."""
+    living = [each for each in processes if (now := read_process(each.pid)) and now.started == each.started]
+    alone = mapped_by_none_but(each.pid for each in living)
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    found = set()
+    for process in living if alone else []:
+        began_s = booted_s + trial_began(process) / os.sysconf("SC_CLK_TCK")
+        found |= {path for path in alone & mapped_segments([process.pid]) if _is_own_since(path, began_s)}
+    return found
+
+
+def _is_own_since(path: Path, began_s: float) -> bool:
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_uid == os.getuid() and status.st_ctime >= began_s
+    return False
 
 
 def _results_around(trial_folder: Path) -> Path:
@@ -124,8 +148,9 @@ def _is_kept(process: ProcessInfo, living: Mapping[int, ProcessInfo]) -> bool:
 
 def clean_leftovers(found: Leftovers) -> list[str]:
     """End and remove them; what was done, a line each. Looks again before it touches anything."""
+    segments = {*found.segments, *_find_segments(found.processes)}  # what they map is seen only while they live
     done = [f"ended process {each.pid} ({each.name})" for each in kill_processes(found.processes)[0]]
-    done += [f"removed {each['path']}, {each['bytes']} bytes" for each in remove_abandoned(found.segments)]
+    done += [f"removed {each['path']}, {each['bytes']} bytes" for each in remove_abandoned(segments)]
     for folder in found.folders:
         with _alone_in(folder) as alone:
             if alone:

@@ -31,7 +31,7 @@ def list_segments() -> set[Path]:
 
 
 def mapped_segments(pids: Iterable[int]) -> set[Path]:
-    """Segments that one of these processes has mapped."""
+    """Segments that one of these processes has mapped; a file in a folder there (a model, say) is none."""
     found = set()
     for pid in pids:
         try:
@@ -39,7 +39,14 @@ def mapped_segments(pids: Iterable[int]) -> set[Path]:
         except OSError:  # ended, or another user's
             continue
         found |= {Path(line[line.index(f"{FOLDER}/") :]) for line in lines if f"{FOLDER}/" in line}
-    return {path for path in found if not path.name.endswith(" (deleted)")}
+    return {path for path in found if path.parent == FOLDER and not path.name.endswith(" (deleted)")}
+
+
+def mapped_by_none_but(pids: Iterable[int]) -> set[Path]:
+    """Segments that one of these processes has mapped, and no other process that lives."""
+    own = set(pids)
+    found = mapped_segments(own)
+    return found - mapped_segments(_living() - own) if found else found
 
 
 def note_segments(note: Path, pids: Iterable[int], others: set[Path]) -> None:
@@ -63,7 +70,7 @@ def remove_abandoned(segments: Iterable[Path]) -> list[dict[str, str | int]]:
     there = {path for path in segments if path.is_file()}
     if not there:
         return []
-    in_use = mapped_segments(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    in_use = mapped_segments(_living())
     removed: list[dict[str, str | int]] = []
     for path in sorted(there - in_use):
         try:
@@ -73,3 +80,7 @@ def remove_abandoned(segments: Iterable[Path]) -> list[dict[str, str | int]]:
             continue
         removed.append({"path": str(path), "bytes": size})
     return removed
+
+
+def _living() -> set[int]:
+    return {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}

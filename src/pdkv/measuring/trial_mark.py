@@ -46,6 +46,12 @@ def find_orphans() -> list[ProcessInfo]:
     return [process for pid, process in found.items() if pid != os.getpid()]
 
 
+def trial_began(process: ProcessInfo) -> int:
+    """When the measurement was started whose mark a process carries, in clock ticks since boot; else the process."""
+    parts = (_mark_of(str(process.pid)) or "").split(".")
+    return int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else process.started
+
+
 def _mark_of(pid: str) -> str | None:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
