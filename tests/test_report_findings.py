@@ -20,7 +20,7 @@ from pdkv.reporting.report_metrics import NUMBERS, tell_findings
 from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
 from pdkv.reporting.report_pairs import tell_pairs
 from pdkv.reporting.report_recommendations import describe_conclusion, say_what_is_recommended
-from pdkv.reporting.report_refusals import say_most_are_refused
+from pdkv.reporting.report_refusals import say_what_is_refused
 from pdkv.reporting.wording import Wording
 
 SAY = Wording("en")
@@ -191,8 +191,12 @@ class TestMetricSentences:
         assert said[-1] == "Observed in too few launches for a verdict, see the table: 1p1d/fp16."
         assert "1p1d" not in said[0]
 
-    def test_refused_comparisons_say_nothing_here_and_put_no_cell_beside_another(self) -> None:
-        assert not any("chunked" in text for text in findings(effect("chunked", **REFUSED)))
+    def test_refused_comparisons_put_no_cell_beside_another_and_name_what_is_left_out(self) -> None:
+        """What was left out may be the best of all: the range of the others alone would read as that of the study."""
+        for text in findings(effect("chunked", **REFUSED)):
+            assert "in the cells that may be compared with default/fp16, which leaves out " in text
+            left_out, ranges = text.partition("which leaves out ")[2].split(": ", 1)
+            assert "chunked/fp16" in left_out and "chunked" not in ranges
 
     def test_suspect_cells_and_a_suspect_base_carry_the_word(self) -> None:
         cells = [cell("default", state="suspect"), cell("chunked", state="suspect"), cell("1p1d")]
@@ -496,14 +500,18 @@ class TestRecommendation:
         (section,) = describe_conclusion(StudyResults(cells, []), alike, 0.02, SAY)
         assert not any("only among cells" in b.text for b in section.blocks if isinstance(b, Paragraph))
 
-    def test_that_most_comparisons_were_refused_is_said_once_with_the_fact(self) -> None:
+    def test_that_comparisons_were_refused_is_said_once_with_the_fact(self) -> None:
         cells = [cell("default"), cell("a"), cell("b"), cell("c")]
         refused = [effect("a", **REFUSED), effect("b", **REFUSED)]
-        assert say_most_are_refused(StudyResults(cells, [*refused, effect("c")]), SAY) == [
+        assert say_what_is_refused(StudyResults(cells, [*refused, effect("c")]), SAY) == [
             "2 of 3 comparisons were refused, for their cells were not measured alike (host load). "
             "More launches do not change that; measuring again under like conditions does."
         ]
-        assert say_most_are_refused(StudyResults(cells, [refused[0], effect("c")]), SAY) == []
+        (one,) = say_what_is_refused(StudyResults(cells, [refused[0], effect("b"), effect("c")]), SAY)
+        assert one.startswith("1 of 3 comparisons were refused"), (
+            "a single one too: its cell is nowhere else on the page"
+        )
+        assert say_what_is_refused(StudyResults(cells, [effect("b"), effect("c")]), SAY) == []
 
     def test_goodput_wants_more_launches_and_does_not_put_off_the_rest(self) -> None:
         served = {"objective": "goodput", "metric": "goodput_per_device", "stat": "value", "unit": "req/s/GPU"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pdkv.analysing.service_levels import GOODPUT
 from pdkv.analysing.study_results import THROUGHPUT, Cell, StudyResults
 from pdkv.reporting.report_findings import Number, named
-from pdkv.reporting.report_phrases import hardware, load_level, number_phrase
+from pdkv.reporting.report_phrases import hardware, listed_few, load_level, number_phrase
 from pdkv.reporting.wording import Wording
 from pdkv.units import format_ms, format_quantity
 
@@ -21,9 +21,13 @@ def observe(results: StudyResults, baseline: tuple[str, str], numbers: Sequence[
             ranges = [text for number in numbers if (text := _range(cells, index, number, say))]
             if ranges:
                 level = load_level(point, say)
-                sentences.append(
-                    say("summary.observed", workload=workload, level=level, ranges=say("list.semicolon").join(ranges))
-                )
+                apart = [each for each in results.cells_of(workload) if each.point(index) and each not in cells]
+                words = {"workload": workload, "level": level, "ranges": say("list.semicolon").join(ranges)}
+                if apart:
+                    names = listed_few([named(each, [index], say) for each in apart], say)
+                    sentences.append(say("summary.observed_without", cells=names, base="/".join(baseline), **words))
+                else:
+                    sentences.append(say("summary.observed", **words))
     return sentences
 
 

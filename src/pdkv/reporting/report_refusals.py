@@ -35,15 +35,15 @@ def why_unlike(one: Cell, other: Cell, say: Wording) -> str:
     return retell(refusal.removeprefix(UNLIKE), say) if refusal else ""
 
 
-def say_most_are_refused(results: StudyResults, say: Wording) -> list[str]:
-    """One sentence with the facts, where more than half of the pairs with numbers may not be compared."""
+def say_what_is_refused(results: StudyResults, say: Wording) -> list[str]:
+    """One sentence with the facts, where pairs with numbers may not be compared: readers must know what is missing."""
     notes = {
         (effect.row["factor"], cell, base): effect.row["note"] or ""
         for effect in results.effects
         if (cell := results.cell_of(effect)).usable and (base := results.base_of(effect)).usable
     }
     refused = [note.removeprefix(UNLIKE) for note in notes.values() if note.startswith(UNLIKE)]
-    if 2 * len(refused) <= len(notes):
+    if not refused:
         return []
     facts = dict.fromkeys(retell(part.partition(": ")[0], say) for note in refused for part in note.split("; "))
     return [say("summary.refused", count=len(refused), total=len(notes), facts=listed(facts, say))]

@@ -15,7 +15,7 @@ from pdkv.reporting.report_headlines import tell_headlines
 from pdkv.reporting.report_observations import observe
 from pdkv.reporting.report_phrases import counted, hardware, hardware_of, listed, listed_few, number_phrase
 from pdkv.reporting.report_recommendations import has_verdicts, say_what_is_recommended
-from pdkv.reporting.report_refusals import say_most_are_refused, say_where_base_is_missing
+from pdkv.reporting.report_refusals import say_what_is_refused, say_where_base_is_missing
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH, format_percent
 
@@ -58,7 +58,7 @@ def say_what_is_known(
         *tell_headlines(results, margin, say),
         *recommended,
         *say_where_base_is_missing(results, baseline, say),
-        *say_most_are_refused(results, say),
+        *say_what_is_refused(results, say),
         *few_of(_yardsticks(results, say), say),
         *_unequal_hardware(results, say),
     )
