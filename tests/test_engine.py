@@ -381,7 +381,7 @@ def test_settings_that_servers_get_from_the_shell_are_recorded() -> None:
     shell = {
         "PATH": "/bin",
         "HF_TOKEN": "hf_1",
-        "NCCL_DEBUG": "INFO",
+        "NCCL_ALGO": "Ring",
         "NCCL_TOPO_FILE": f"{Path.home()}/topology.xml",
         "UCX_TLS": "tcp",
         "UCX_NET_DEVICES": "eth0",
@@ -395,11 +395,38 @@ def test_settings_that_servers_get_from_the_shell_are_recorded() -> None:
         {"argv": ["vllm", "serve"], "env": {"UCX_TLS": "cuda_ipc"}},
     ]
     assert inherited_settings(instances, shell) == {
-        "NCCL_DEBUG": "INFO",
+        "NCCL_ALGO": "Ring",
         "NCCL_TOPO_FILE": "~/topology.xml",
         "TORCH_AUTH_TOKEN": "[hidden]",
         "UCX_NET_DEVICES": "eth0",  # by the second one
         "UCX_TLS": None,
     }
-    container = ["docker", "run", "--env", "NCCL_DEBUG", "image"]
-    assert inherited_settings([{"argv": container, "env": {}}], shell) == {"NCCL_DEBUG": "INFO"}
+    container = ["docker", "run", "--env", "NCCL_ALGO", "image"]
+    assert inherited_settings([{"argv": container, "env": {}}], shell) == {"NCCL_ALGO": "Ring"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("NCCL_ALGO", "NCCL_NET_PLUGIN", "UCX_TLS", "FI_PROVIDER", "SHARP_COLL_ENABLE_SAT", "CUDA_LAUNCH_BLOCKING"),
+        *("PYTORCH_CUDA_ALLOC_CONF", "TRITON_PTXAS_PATH", "TRITON_OVERRIDE_DIR", "MOONCAKE_CONFIG_PATH"),
+        *("TORCH_DISTRIBUTED_DEBUG", "TRITON_DEBUG", "FLASHINFER_JIT_DEBUG", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"),
+    ],
+)
+def test_what_may_change_a_server_is_a_setting(name: str) -> None:
+    assert inherited_settings([{"argv": ["vllm"], "env": {}}], {name: "1"}) == {name: "1"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TORCH_EXTENSIONS_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE"),
+        *("CUDA_HOME", "CUDA_PATH", "CUDA_PATH_V13_0", "HIP_PATH", "TORCH_HOME", "LD_LIBRARY_PATH"),
+        *("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NVSHMEM_DEBUG", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+        *("UCX_LOG_FILE", "UCX_LOG_LEVEL", "FI_LOG_LEVEL", "SHARP_COLL_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL", "TORCH_LOGS"),
+        *("NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "CUDA_COREDUMP_FILE", "CUDA_COREDUMP_SHOW_PROGRESS"),
+        *("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY"),
+    ],
+)
+def test_where_something_lies_and_what_is_logged_is_no_setting(name: str) -> None:
+    assert inherited_settings([{"argv": ["vllm"], "env": {}}], {name: "1"}) == {}

@@ -748,12 +748,12 @@ class TestOtherSections:
         cells = write_sample(tmp_path / "results", ALL_GOOD)
         recorded: dict[int, dict[str, str | None]] = {1: {"TORCH_X": "1"}}  # none of the first: nobody did then
         for number in (2, 3, 4, 5):  # the plan of the last two sets UCX_TLS
-            recorded[number] = {"TORCH_X": "1", "NCCL_DEBUG": "INFO", "UCX_TLS": "tcp" if number < 4 else None}
+            recorded[number] = {"TORCH_X": "1", "NCCL_ALGO": "Ring", "UCX_TLS": "tcp" if number < 4 else None}
         for number, mine in recorded.items():
             change_cell(cells[number], lambda content, mine=mine: content["environment"].update(inherited=mine))
         report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
         values = {row[0].text: row[1].text for row in table(report, "Hardware, software").rows}
-        assert values["NCCL_DEBUG (from the shell)"] == "not set (default/fp8); INFO (chunked, 1p1d)"
+        assert values["NCCL_ALGO (from the shell)"] == "not set (default/fp8); Ring (chunked, 1p1d)"
         assert values["UCX_TLS (from the shell)"] == "not set (default/fp8); tcp (chunked)"
         assert not [name for name in values if "TORCH" in name]
 

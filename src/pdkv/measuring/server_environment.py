@@ -18,13 +18,20 @@ DROPPED = {"VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELO
 KEPT = {"VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_USE_MODELSCOPE", "TORCH_HOME"}
 
 # What of the rest may change how fast a server is, or what it computes: settings of vLLM and of the libraries below it.
+# LD_LIBRARY_PATH is none, though it may lead to another library: it is a list of places, which differs between nodes
+# and modules that hold the same ones.
 SETTING = re.compile(
-    r"(?:NCCL|RCCL|UCX|NVSHMEM|GLOO|VLLM|TORCH\w*|PYTORCH|CUDA|CUBLAS|CUDNN|NVTE|TRITON|FLASHINFER|FLASH_ATTENTION|DG"
+    r"(?:NCCL|RCCL|UCX|NVSHMEM|SHARP|FI|GLOO|VLLM|TORCH\w*|PYTORCH|CUDA|CUBLAS|CUDNN|NVTE|TRITON|FLASHINFER|FLASH_ATTENTION|DG"
     r"|LMCACHE|MOONCAKE|OPENBLAS|ONEDNN|DNNL|MALLOC|HSA|HIP)_\w+|NVIDIA_TF32_OVERRIDE|GLIBC_TUNABLES"
 )
-# Of these: where something lies, and what a scheduler gives each job; no two launches need share them.
+# Of these: where something lies, what is logged, and what a scheduler gives each job; no two launches need share them.
+# NCCL_DEBUG is what one exports to measure a failed cell again: that must not keep it from being compared. Not among
+# them are a "debug" that checks or compiles otherwise, and the place of a compiler, a kernel or a configuration.
 NO_SETTING = re.compile(
-    r"\w+_(?:VISIBLE_DEVICES|CACHE(?:_ROOT|_DIR|_PATH)?|CONFIG_ROOT|PIPE_DIRECTORY|LOG_DIRECTORY)|TORCH_HOME"
+    r"\w+_(?:VISIBLE_DEVICES|CACHE(?:_ROOT|_DIR|_PATH)?|CONFIG_ROOT|PIPE_DIRECTORY|LOG_DIRECTORY|EXTENSIONS_DIR"
+    r"|WORKSPACE_BASE|HOME)|(?:CUDA|HIP)_PATH(?:_V\w+)?|TRITON_(?!OVERRIDE_)\w+_DIR"
+    r"|(?!TORCH_DISTRIBUTED|TRITON|FLASHINFER_JIT)\w+_DEBUG|\w+_DEBUG_(?:FILE|SUBSYS|INFO_TEMP_FILE)"
+    r"|\w+_LOG_(?:FILE|LEVEL|SUBSYS)|\w+_DUMP_FILE|TORCH_LOGS|CUDA_COREDUMP_\w+"
 )
 
 
@@ -52,7 +59,7 @@ def clean_environment(inherited: Mapping[str, str] = os.environ) -> dict[str, st
 def inherited_settings(
     instances: Sequence[Mapping[str, Any]], environment: Mapping[str, str] = os.environ
 ) -> dict[str, str | None]:
-    """Settings of the engine's libraries that a plan's servers get from the shell: ``{"NCCL_DEBUG": "INFO"}``.
+    """Settings of the engine's libraries that a plan's servers get from the shell: ``{"NCCL_ALGO": "Ring"}``.
 
     None for one that the plan sets for each instance: there the shell's, if it has any, reaches nobody. What a name
     gives away as a secret is hidden, the home folder is ``~``.
