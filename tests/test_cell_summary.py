@@ -145,6 +145,46 @@ def test_launches_from_shells_that_differ_are_named(tmp_path: Path) -> None:
     assert cell["checks"][0]["remedy"].endswith("from one shell")
 
 
+@pytest.mark.parametrize("kept_out", ["failed", "invalid"])
+def test_a_launch_that_does_not_count_has_no_say_in_the_environment(tmp_path: Path, kept_out: str) -> None:
+    other = {**ENVIRONMENT, "engine": {**ENVIRONMENT["engine"], "vllm": None}, "inherited": {"NCCL_ALGO": "Ring"}}
+    good = {**ENVIRONMENT, "inherited": {}}
+    loads = simulate_closed_loop(2, 24)
+    bad: dict[str, Any] = {"failure": OOM} if kept_out == "failed" else {"checks": {"launch": [check("x", "failed")]}}
+    cell = summarize(
+        tmp_path,
+        write_trial(tmp_path / "r1", [] if kept_out == "failed" else loads, repeat=1, environment=other, **bad),
+        *(write_trial(tmp_path / f"r{i}", loads, repeat=i, environment=good) for i in (2, 3)),
+    )
+    assert cell["trials"][0]["state"] == kept_out
+    assert (cell["checks"][0]["state"], cell["checks"][0]["evidence"]) == ("passed", "2 launches")
+    assert cell["environment"] == good
+
+
+def test_of_a_cell_whose_launches_all_failed_no_environment_is_checked(tmp_path: Path) -> None:
+    other = {**ENVIRONMENT, "engine": {**ENVIRONMENT["engine"], "vllm": None}}
+    folders = [
+        write_trial(tmp_path / f"r{i}", [], repeat=i, failure=OOM, environment=environment)
+        for i, environment in enumerate(({}, ENVIRONMENT, other), 1)
+    ]
+    cell = summarize(tmp_path, *folders)
+    assert (cell["checks"][0]["state"], cell["checks"][0]["evidence"]) == ("unknown", "no launch counts")
+    assert cell["environment"] == ENVIRONMENT
+
+
+def test_variables_of_a_cell_are_those_of_its_first_launch_that_recorded_them(tmp_path: Path) -> None:
+    loads, recorded = simulate_closed_loop(2, 24), {"NCCL_ALGO": "Ring"}
+    failed_first = {**ENVIRONMENT, "inherited": {"NCCL_ALGO": "Tree"}}
+    cell = summarize(
+        tmp_path,
+        write_trial(tmp_path / "r1", [], repeat=1, failure=OOM, environment=failed_first),
+        write_trial(tmp_path / "r2", loads, repeat=2, environment=ENVIRONMENT),
+        write_trial(tmp_path / "r3", loads, repeat=3, environment={**ENVIRONMENT, "inherited": recorded}),
+    )
+    assert cell["checks"][0]["state"] == "passed"
+    assert cell["environment"] == {**ENVIRONMENT, "inherited": recorded}
+
+
 def test_identity_and_hardware_of_the_cell(tmp_path: Path) -> None:
     cell = summarize(
         tmp_path, write_trial(tmp_path / "r1", simulate_closed_loop(2, 24), mode="1p1d", dtype="fp8", gpus=2)

@@ -58,6 +58,11 @@ class Launch:
         return next(state for state in ("failed", "invalid", "suspect", "valid") if state in whole)
 
     @property
+    def counts(self) -> bool:
+        """Whether any number of its cell is of this launch."""
+        return self.state in ("valid", "suspect")
+
+    @property
     def whole_checks(self) -> list[dict[str, Any]]:
         """The checks that concern the launch as a whole rather than one of its points."""
         return [check for check in self.checks if check["source"] != "load"]

@@ -161,7 +161,10 @@ def _cell_state(launches: Sequence[Launch], points: Sequence[Mapping[str, Any] |
 
 def _check_same_environment(launches: Sequence[Launch]) -> Check:
     name = "same environment in all launches"
-    recorded = [launch.stages["environment"] for launch in launches if launch.stages["environment"]]
+    counted = [launch for launch in launches if launch.counts]  # one that never started knows no version of its engine
+    if not counted:
+        return Check(name, "unknown", "no launch counts")
+    recorded = [launch.stages["environment"] for launch in counted if launch.stages["environment"]]
     if len(recorded) < 2:
         return (
             Check(name, "passed", "one launch") if recorded else Check(name, "unknown", "no environment was recorded")
@@ -178,9 +181,17 @@ def _check_same_environment(launches: Sequence[Launch]) -> Check:
 
 
 def _environment(launches: Sequence[Launch]) -> dict[str, Any]:
-    """The fingerprint of the first launch that came to its end, else of the first that has one."""
-    by_success = sorted(launches, key=lambda launch: launch.failure is not None)
-    return next((dict(launch.stages["environment"]) for launch in by_success if launch.stages["environment"]), {})
+    """The fingerprint of the first launch that counts, else of one that came to its end, else of any that has one.
+
+    Launches from before ``inherited`` was recorded may stand beside newer ones: it is that of the first that has it.
+    """
+    by_use = sorted(launches, key=lambda launch: (not launch.counts, launch.failure is not None))
+    environment: dict[str, Any] = next(
+        (launch.stages["environment"] for launch in by_use if launch.stages["environment"]), {}
+    )
+    counted = [launch.stages["environment"] or {} for launch in launches if launch.counts]
+    inherited = next((each["inherited"] for each in counted if each.get("inherited") is not None), None)
+    return dict(environment) if inherited is None else {**environment, "inherited": inherited}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
