@@ -12,6 +12,7 @@ from sample_results import Sample, write_sample
 from trial_folders import ENVIRONMENT, check, config_of, write_trial
 
 from pdkv.analysing.cell_summary import summarize_cell
+from pdkv.analysing.comparability import differing_environments
 from pdkv.analysing.comparison import COLUMNS, compare, comparison_rows
 from pdkv.analysing.host_load import CHECK
 from pdkv.analysing.trace_checks import check_trace
@@ -327,7 +328,7 @@ def test_other_surroundings_are_refused_by_name(study: Study, change: Mapping[st
     assert words in row["note"]
 
 
-INHERITED = {"NCCL_DEBUG": "INFO", "UCX_TLS": None}
+INHERITED = {"NCCL_ALGO": "Ring", "UCX_TLS": None}
 
 
 @pytest.mark.fault(
@@ -339,10 +340,10 @@ INHERITED = {"NCCL_DEBUG": "INFO", "UCX_TLS": None}
     ("base", "cell", "words"),
     [
         (INHERITED, INHERITED, ""),
-        (INHERITED, {**INHERITED, "NCCL_DEBUG": "WARN"}, "NCCL_DEBUG: WARN / INFO"),
-        (INHERITED, {"UCX_TLS": None}, "NCCL_DEBUG: not set / INFO"),
+        (INHERITED, {**INHERITED, "NCCL_ALGO": "Tree"}, "NCCL_ALGO: Tree / Ring"),
+        (INHERITED, {"UCX_TLS": None}, "NCCL_ALGO: not set / Ring"),
         (INHERITED, {**INHERITED, "UCX_TLS": "tcp"}, ""),  # the base has one of its own, from its plan
-        (INHERITED, {"NCCL_DEBUG": "INFO"}, ""),
+        (INHERITED, {"NCCL_ALGO": "Ring"}, ""),
         (INHERITED, None, ""),  # measured before variables were recorded
     ],
 )
@@ -353,6 +354,23 @@ def test_other_variables_of_the_shell_are_refused_by_name(
     study.add("default", "fp8", [load(2)], environment=ENVIRONMENT | ({"inherited": cell} if cell is not None else {}))
     row = study.row()
     assert row["note"].startswith(f"not comparable: {words}") if words else row["ratio"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (["a" * 60, "b"], ["a" * 60, "b"]),
+        (["a" * 61, None, "b"], ["a" * 60 + "…", "not set", "b"]),
+        (["a" * 80 + "b", "a" * 80 + "c"], ["…" + "a" * 20 + "b", "…" + "a" * 20 + "c"]),
+        (["a" * 60, "a" * 61], ["…" + "a" * 20, "…" + "a" * 21]),
+        (["b", "a" * 80, "a" * 81], ["b", "a" * 80, "a" * 81]),
+    ],
+)
+def test_long_values_are_cut_to_where_they_differ(values: list[str | None], told: list[str]) -> None:
+    (text,) = differing_environments(
+        *(ENVIRONMENT | {"inherited": {} if value is None else {"UCX_TLS": value}} for value in values)
+    )
+    assert text == f"UCX_TLS: {' / '.join(told)}"
 
 
 def busy_checks(state: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def differing_environments(*environments: Mapping[str, Any]) -> list[str]:
     first, *others = map(environment_facts, environments)
     facts = [text for other in others for text in differing_facts(first, other)]
     variables = [
-        f"{name}: {' / '.join(UNSET if value is None else _shorten(value) for value in dict.fromkeys(values))}"
+        f"{name}: {' / '.join(_told_apart(list(dict.fromkeys(values))))}"
         for name, values in differing_variables(environments).items()
     ]
     return [*dict.fromkeys(facts), *variables]
@@ -55,8 +55,21 @@ def differing_variables(environments: Sequence[Mapping[str, Any]]) -> dict[str, 
     return found
 
 
-def _shorten(value: str) -> str:
-    return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}…"
+def _told_apart(values: Sequence[str | None]) -> list[str]:
+    """Values that differ, each in few characters: from their start, or from shortly before they differ."""
+    given = [value for value in values if value is not None]
+    start, length = 0, LONGEST_VALUE
+    if len({value[:length] for value in given}) < len(given):
+        columns = enumerate(zip(*given, strict=False))
+        same = next((at for at, letters in columns if len(set(letters)) > 1), min(map(len, given)))
+        start = max(0, same - LONGEST_VALUE // 3)
+    while len({value[start : start + length] for value in given}) < len(given):
+        length *= 2
+    return [UNSET if value is None else _cut(value, start, start + length) for value in values]
+
+
+def _cut(value: str, start: int, end: int) -> str:
+    return f"{'…' if start else ''}{value[start:end]}{'…' if len(value) > end else ''}"
 
 
 def _of_all(values: Iterable[Any]) -> Any:
