@@ -30,8 +30,9 @@ onstart:
         jobs = list(workflow.dag.needrun_jobs())
         due = {job.rule.name for job in jobs}
         # Those in object storage are not seen from here.
-        written = (
-            path for job in jobs for path in job.output if not path.is_storage
+        written, logs = (
+            [path for files in each for path in files if not path.is_storage]
+            for each in ([job.output for job in jobs], [job.log for job in jobs])
         )
         start_or_exit(
             study,
@@ -40,6 +41,7 @@ onstart:
             on_cluster=not workflow.local_exec,
             shares_disk=has_shared_disk(),
             outputs=written,
+            logs=logs,
         )
 
 

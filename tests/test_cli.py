@@ -262,6 +262,11 @@ class TestWrongUse:
         assert "Traceback" not in done.stderr
         assert not (tmp_path / "out").exists()
 
+    def test_the_password_of_a_url_is_not_told(self, tmp_path: Path) -> None:
+        done = pdkv("load", "--url", "http://bob:pw@127.0.0.1:9", *self.LOAD, "--out", tmp_path)
+        assert done.returncode == 2
+        assert "http://bob:[hidden]@127.0.0.1:9 does not answer" in done.stderr
+
     @pytest.mark.parametrize("out", ["/proc/nowhere", "{file}"])
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path, out: str) -> None:
         (tmp_path / "file").write_text("")

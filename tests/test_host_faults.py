@@ -311,19 +311,71 @@ def test_a_folder_that_takes_nothing(workspace: Workspace, name: str) -> None:
     workspace.write_study(ONE_CELL)
     (folder := workspace.folder / name).mkdir(mode=0o555)
     for command in (workspace.command("reports/summary.md"), [sys.executable, "-m", "pdkv", "check"]):
-        refused = subprocess.run(
-            command,
-            cwd=workspace.folder,
-            env=workspace.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            preexec_fn=be_bound_by_modes,
-        )
+        refused = run_bound(workspace, command)
         assert refused.returncode, command
         assert f"pdkv: cannot write {folder}: this user has no right to" in refused.stderr
         assert "give this user the right to write there" in refused.stderr and "Traceback" not in refused.stderr
     assert not list(folder.iterdir()) and not workspace.trial("default").exists()
+
+
+@pytest.mark.fault(
+    "host",
+    "results or a folder in it may not be looked into, is a file, or is a link that leads nowhere or to itself",
+    "refused before anything is measured, with the folder and the cure; `pdkv check` and `pdkv doctor` say it too",
+)
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda at: at.mkdir(mode=0), "cannot look into {at}: this user has no right to"),
+        (lambda at: (at / "w").mkdir(mode=0, parents=True), "cannot look into {at}/w: this user has no right to"),
+        (lambda at: at.touch(), "results is a file, and pdkv's folder has that name"),
+        (lambda at: at.symlink_to("/nowhere9"), "results is a link to /nowhere9, which is not there"),
+        (lambda at: at.symlink_to("config/config.yaml"), "results is a link to config/config.yaml, which is a file"),
+        (lambda at: at.symlink_to("results"), "results is a link to results, which cannot be followed: Too many"),
+        (
+            lambda at: [(at.parent / "shut").mkdir(mode=0), at.symlink_to("shut/in")],
+            "results is a link to shut/in, which cannot be followed: Permission denied",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_looked_into(workspace: Workspace, spoil: Callable[[Path], Any], said: str) -> None:
+    workspace.write_study(ONE_CELL)
+    spoil(at := workspace.folder / "results")
+    verb = [sys.executable, "-m", "pdkv"]
+    for command, status in ((workspace.command("--dry-run"), 2), ([*verb, "check"], 2), ([*verb, "doctor"], 1)):
+        done = run_bound(workspace, command)
+        assert done.returncode == status, done.stderr
+        assert said.format(at=at) in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.fault(
+    "host",
+    "a folder of logs may not be written to, when a study starts",
+    "refused before anything is measured, with the folder and the cure",
+)
+@pytest.mark.parametrize("name", ["results", "reports"])
+def test_logs_that_cannot_be_replaced(workspace: Workspace, name: str) -> None:
+    workspace.write_study(ONE_CELL)
+    (folder := workspace.folder / name / "logs").mkdir(parents=True)
+    for log in ("aggregate", "write_markdown"):
+        (folder / f"{log}.log").touch()
+    folder.chmod(0o555)
+    refused = run_bound(workspace, workspace.command("reports/summary.md"))
+    assert refused.returncode
+    assert f"pdkv: cannot write {folder}: this user has no right to" in refused.stderr
+    assert "Traceback" not in refused.stderr and not workspace.trial("default").exists()
+
+
+def run_bound(workspace: Workspace, command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=workspace.folder,
+        env=workspace.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=be_bound_by_modes,
+    )
 
 
 def test_what_is_written_anew_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

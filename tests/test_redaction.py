@@ -72,6 +72,8 @@ def test_values_are_hidden_the_longest_first():
         ("INDEX", "https://someone@github.com", set()),
         ("http_proxy", "http://u:p@ssw0rdlong@127.0.0.1:9/", {"p@ssw0rdlong"}),
         ("HOOK", "https://h/x?a=1&api_key=ourhook22", {"ourhook22"}),
+        ("HF_TOKEN", "abcdef\n", {"abcdef\n", "abcdef"}),
+        ("HF_TOKEN", " 'abc def' ", {" 'abc def' ", "'abc def'", "abc def"}),
         ("VLLM_SOME_TOKEN_BUDGET", "131072", set()),
         ("TOKENIZERS_PARALLELISM", "parallel", set()),
     ],
@@ -112,6 +114,10 @@ def test_what_has_the_form_of_a_secret_is_hidden_whosever_it_is(text, hidden):
 )
 def test_what_is_no_secret_stays(text):
     assert redact(text, []) == text
+
+
+def test_a_secret_too_short_without_its_line_end_hides_nothing_more():
+    assert secret_values({"HF_TOKEN": '"abc"\n\n'}) == ['"abc"\n\n']
 
 
 def test_a_list_of_keys_hides_no_plain_word_and_no_attribute_of_a_cookie():

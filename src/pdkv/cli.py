@@ -18,6 +18,7 @@ from pdkv.preconditions import (
     require_device_told,
     require_folder,
     require_reachable_model,
+    require_study_folders,
     require_typefaces,
     require_writable,
     tell_survey,
@@ -80,6 +81,7 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
             names = ", ".join(str(path) for path in configfiles)
             raise UserError(f"--configfile names {names}", remedy="name one file: a study comes from exactly one")
         study = load_study(_as_typed(configfiles[0]) if configfiles else DEFAULT_CONFIG, dict(overrides))
+        require_study_folders(study)
         require_claims(study)
         return study
     except UserError as error:
@@ -93,17 +95,19 @@ def start_or_exit(
     on_cluster: bool = False,
     shares_disk: bool = True,
     outputs: Iterable[str] = (),
+    logs: Iterable[str] = (),
 ) -> None:
     """Lock the folder for a Snakemake run that is about to start; say what it will measure on this machine.
 
-    ``shares_disk``: the jobs of a cluster see the files of this folder. ``outputs``: what they will write there. If it
-    can't measure, or can't write those or the report in its language: why, and exit status 2.
+    ``shares_disk``: the jobs of a cluster see the files of this folder. ``outputs``: what they will write there;
+    ``logs``: theirs, which Snakemake removes before it starts them. If it can't measure, or can't write those or the
+    report in its language: why, and exit status 2.
     """
     from pdkv.run_lock import lock_run
 
     try:
         lock_run(Path(".snakemake"))
-        require_writable(map(Path, outputs))
+        require_writable([*map(Path, outputs), *(Path(log).with_name("new") for log in logs)])
         if writes:
             require_typefaces(study)
         if measures and on_cluster:
@@ -245,7 +249,9 @@ def _positive(kind: type[int] | type[float], *, or_zero: bool = False) -> Callab
 
 
 def _exit_with(error: UserError) -> NoReturn:
-    print(f"pdkv: {error}", file=sys.stderr)
+    from pdkv.redaction import redact
+
+    print(f"pdkv: {redact(str(error))}", file=sys.stderr)
     sys.exit(WRONG_USE)
 
 

@@ -4,6 +4,7 @@ Each function imports what it needs when it runs: no fault should cost a slow st
 """
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -17,14 +18,49 @@ ENGINES = Path(".engine")  # embedded engines and the bundled model, beside resu
 
 
 def require_folder(path: Path) -> None:
-    """What is to be written there must not fail after hours of measuring."""
-    if path.is_dir():
-        return
-    if path.is_symlink():
+    """A folder that this user may look into, or nothing yet: what is read and written there must not fail later."""
+    if _is_folder(path) and not os.access(path, os.R_OK | os.X_OK):
+        remedy = "give this user the right to read it, or work in another folder"
+        raise UserError(f"cannot look into {path.absolute()}: this user has no right to", remedy=remedy)
+
+
+def require_study_folders(study: "Study") -> None:
+    """All that Snakemake looks into to find out what is due: it would tell a fault there with a traceback."""
+    from pdkv.study.report_editions import editions
+
+    files = [Path("results", trial.name, "any") for trial in study.trials()]
+    for edition in editions(study.report.language):
+        files += [Path(f"reports/figures{edition.suffix}", workload.id, "any") for workload in study.workloads]
+        files.append(Path(f"reports/tables{edition.suffix}/any"))
+    files += [Path(folder, "logs/any") for folder in ("results", "reports")]
+    for folder in dict.fromkeys(parent for file in files for parent in reversed(file.parents[:-1])):
+        require_folder(folder)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is one; else nothing is there. An error of a link or a file in its place."""
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        if not path.is_symlink():
+            return False
         remedy = f"mount or make {path.readlink()}, or remove the link"
-        raise UserError(f"{path} is a link to {path.readlink()}, which is not there", remedy=remedy)
-    if path.exists():
-        raise UserError(f"{path} is a file, and pdkv's folder has that name", remedy="move it elsewhere")
+        raise UserError(f"{path} is a link to {path.readlink()}, which is not there", remedy=remedy) from None
+    except OSError as error:
+        if not path.is_symlink():
+            raise UserError(
+                f"cannot look at {path.absolute()}: {error.strerror}", remedy="mend that, or work in another folder"
+            ) from None
+        remedy = "remove the link" + (", or give this user the right" if isinstance(error, PermissionError) else "")
+        raise UserError(
+            f"{path} is a link to {path.readlink()}, which cannot be followed: {error.strerror}", remedy=remedy
+        ) from None
+    if is_folder:
+        return True
+    if path.is_symlink():
+        remedy = "let it name a folder, or remove the link"
+        raise UserError(f"{path} is a link to {path.readlink()}, which is a file", remedy=remedy)
+    raise UserError(f"{path} is a file, and pdkv's folder has that name", remedy="move it elsewhere")
 
 
 def require_writable(paths: Iterable[Path]) -> None:
@@ -37,16 +73,22 @@ def require_writable(paths: Iterable[Path]) -> None:
         for place in (path, path.parent):
             while not os.path.lexists(place):
                 place = place.parent
+            if place != path:
+                _is_folder(place)
             if place not in checked:
                 checked.add(place)
                 _require_access(place)
 
 
 def _require_access(place: Path) -> None:
-    rights = os.W_OK | os.X_OK if place.is_dir() else os.W_OK
-    if os.access(place, rights):
-        return
-    is_protected = os.statvfs(place).f_flag & os.ST_RDONLY
+    try:
+        if os.access(place, os.W_OK | os.X_OK if place.is_dir() else os.W_OK):
+            return
+        is_protected = os.statvfs(place).f_flag & os.ST_RDONLY
+    except OSError as error:  # a link that leads nowhere
+        raise UserError(
+            f"cannot write {place.absolute()}: {error.strerror}", remedy="move it elsewhere, and run snakemake again"
+        ) from None
     why, cure = (
         ("its disk is read-only", "make this disk writable")
         if is_protected

@@ -50,10 +50,18 @@ def secret_values(environment: Mapping[str, str] = os.environ) -> list[str]:
     found: set[str] = set()
     for name, value in environment.items():
         if is_secret_name(name):
-            found.add(value)
+            found.update(_bare(value))
             found.update(_parts(value) if holds_several(name) else ())
         found.update(_of_form(value))
     return sorted({value for value in found if len(value) >= SHORTEST}, key=lambda text: (-len(text), text))
+
+
+def _bare(value: str) -> Iterator[str]:
+    """As it was set, and as programs take it that strip a line end or quotes of a file."""
+    yield value
+    yield (stripped := value.strip())
+    if stripped[:1] in ("'", '"') and stripped[:1] == stripped[-1:]:
+        yield stripped[1:-1].strip()
 
 
 def _parts(value: str) -> Iterator[str]:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from pdkv.errors import UserError
 from pdkv.measuring.interruption import Interrupted, raise_when_told_to_stop
-from pdkv.preconditions import ENGINES, require_claims, require_typefaces, require_writable, tell_survey
+from pdkv.preconditions import (
+    ENGINES,
+    require_claims,
+    require_study_folders,
+    require_typefaces,
+    require_writable,
+    tell_survey,
+)
 
 if TYPE_CHECKING:
     from pdkv.measuring.machine_checks import Finding
@@ -36,6 +43,7 @@ def run_check(arguments: argparse.Namespace) -> None:
         print(f"warning: {study.source}: {text}")
     for text in require_claims(study):
         print(f"warning: {study.report.claims}: {text}")
+    require_study_folders(study)
     require_writable(Path(folder, "new") for folder in ("results", "reports", ".snakemake"))
     tell_survey(study, sys.stdout)
     require_typefaces(study)
@@ -157,12 +165,23 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         for line in clean_leftovers(leftovers) or ["nothing to clean"]:
             print(line, flush=True)
         leftovers = find_leftovers(root, at_work=at_work)
-    findings = [*examine(study, ENGINES, root, leftovers, at_work=at_work), *_examine_report(study)]
+    findings = [*_examine_folders(study), *examine(study, ENGINES, root, leftovers, at_work=at_work)]
+    findings += _examine_report(study)
     for finding in findings:
         print(finding)
     if any(finding.state == "problem" for finding in findings):
         return MACHINE_UNFIT
     return 0
+
+
+def _examine_folders(study: "Study") -> "list[Finding]":
+    from pdkv.measuring.machine_checks import Finding
+
+    try:
+        require_study_folders(study)
+    except UserError as error:
+        return [Finding("folders", "problem", error.problem, error.remedy)]
+    return [Finding("folders", "ok", "results and reports can be looked into")]
 
 
 def _examine_report(study: "Study") -> "list[Finding]":

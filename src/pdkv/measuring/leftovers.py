@@ -52,15 +52,21 @@ def find_leftovers(root: Path, *, at_work: bool) -> Leftovers:
 
     ``at_work``: a run of the workflow is under way in ``root``, so temporary files and Snakemake's locks are its own.
     """
-    folders = [folder for folder in sorted((root / "results").rglob(GATHERING)) if _is_abandoned(folder)]
+    folders = [folder for folder in sorted(_below(root / "results", GATHERING)) if _is_abandoned(folder)]
     files: list[Path] = []
     if not at_work:
-        below = [path for name in ("results", "reports") for path in (root / name).rglob(".*.tmp") if path.is_file()]
+        below = [path for name in ("results", "reports") for path in _below(root / name, ".*.tmp") if path.is_file()]
         files = [path for path in sorted(below) if GATHERING not in path.parts and _is_old(path)]
     locks = [] if at_work else sorted((root / ".snakemake/locks").glob("*.lock"))
-    processes = _find_processes((root / "results").resolve())
+    processes = _find_processes(Path(os.path.realpath(root / "results")))  # also of a link to itself
     segments = {path for folder in folders for path in noted_segments(folder / SEGMENTS)} | _find_segments(processes)
     return Leftovers(tuple(processes), tuple(sorted(segments)), tuple(folders), tuple(files), tuple(locks))
+
+
+def _below(folder: Path, pattern: str) -> Iterator[Path]:
+    """Nothing of a folder that this user may not look into."""
+    with contextlib.suppress(PermissionError):
+        yield from folder.rglob(pattern)
 
 
 def end_orphans(trial_folder: Path) -> list[ProcessInfo]:

@@ -88,6 +88,8 @@ def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[F
         yield from check()
     except UserError as error:
         yield Finding(subject, "problem", error.problem, error.remedy)
+    except OSError as error:
+        yield Finding(subject, "problem", f"cannot be looked at: {error}", "mend that, or work elsewhere")
 
 
 def _engine(study: Study, home: Path) -> Iterator[Finding]:
@@ -132,7 +134,7 @@ def _holders() -> Iterator[tuple[str, tuple[int, str]]]:
 
 def _disk(root: Path) -> Iterator[Finding]:
     for name in ("results", "reports", ".snakemake"):
-        folder = root / name if (root / name).exists() else root
+        folder = root / name if (root / name).is_dir() else root
         if not os.access(folder, os.W_OK | os.X_OK):
             yield Finding(
                 "disk", "problem", f"{folder} can't be written to", f"chmod u+rwx {folder}, or work elsewhere"
