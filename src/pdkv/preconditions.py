@@ -73,10 +73,10 @@ def require_writable(paths: Iterable[Path]) -> None:
         for place in (path, path.parent):
             while not os.path.lexists(place):
                 place = place.parent
-            if place != path:
-                _is_folder(place)
             if place not in checked:
                 checked.add(place)
+                if place != path:
+                    _is_folder(place)
                 _require_access(place)
 
 
