@@ -105,7 +105,15 @@ class TestPlaces:
         found = race(entrant("a", (1.0,) * launches), entrant("b", (9.0,) * launches))
         assert set(places(found).values()) == {"not decided"}
         assert {each.more for each in found.values()} == {str(3 - launches)}
-        assert all(each.ratio is None and each.interval is None for each in found.values())
+        assert all(each.interval is None for each in found.values())
+
+    def test_what_is_observed_is_taken_repeat_by_repeat_too(self) -> None:
+        """Over all launches b looks better; in the only repeat that both have it was the worse one."""
+        found = race(entrant("a", (4.0, 1.0, 1.0)), entrant("b", (1.5,), first=2))
+        assert set(places(found).values()) == {"not decided"}
+        assert (found["a"].ratio, found["b"].ratio) == (pytest.approx(1 / 1.5), pytest.approx(1.5))
+        assert found["a"].against and found["a"].against.cell["mode"] == "b"
+        assert all(OTHER_WAY in each.note for each in found.values())
 
     def test_one_launch_of_one_configuration_under_two_names_is_no_verdict(self) -> None:
         found = race(entrant("a", (1.0,)), entrant("b", (1.0,)), entrant("c", (2.0,)), same=[(0, 1)])

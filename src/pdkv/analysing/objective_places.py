@@ -119,15 +119,17 @@ class Outcome:
 
     @cached_property
     def leaders(self) -> list[PlacedCell]:
-        """Who is ahead among the cells that may be the best: the one that the others are set against, of two the one
-        with the better ratio. Where no ratio says it those with the best value, several where they are exactly alike.
+        """Who is ahead among the cells that may be the best, or among all where nothing was decided: the one that the
+        others are set against, of two the one with the better ratio. Where no ratio says it those with the best value,
+        several where they are exactly alike.
         """
-        by_value = self._with_best_value(self.left or list(self.cells))
-        names = Counter(cell.against for cell in self.left)
-        if len(self.left) == 2:
-            ahead = [cell for cell in self.left if names[cell.name] and self._is_ahead(cell)]
+        among = self.left or list(self.cells)
+        by_value = self._with_best_value(among)
+        names = Counter(cell.against for cell in among)
+        if len(among) == 2:
+            ahead = [cell for cell in among if names[cell.name] and self._is_ahead(cell)]
         else:
-            ahead = [cell for cell in self.left if names[cell.name] > 1]
+            ahead = [cell for cell in among if names[cell.name] > 1]
         return ahead if len(ahead) == 1 else by_value
 
     def _is_ahead(self, cell: PlacedCell) -> bool:

@@ -7,7 +7,7 @@ What is not put aside may be the best. Who has too few launches to be tested aga
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pdkv.analysing.contests import Contest, Entrant
@@ -47,7 +47,8 @@ class Standing:
 def standings(race: Race) -> list[Standing]:
     """Where each entrant of a race with two or more stands, in their order."""
     if not _can_be_decided(race):
-        return [_too_few(race, entrant, "not decided") for entrant in race.entrants]
+        leader = _leader(race, race.entrants)
+        return [_observed(race, entrant, leader) for entrant in race.entrants]
     tested = [entrant for entrant in race.entrants if not _is_untested(race, entrant)]
     contests = [each for each in race.contests if each.first in tested and each.second in tested]
     placed = {each.entrant: each for each in _of_tested(Race(tested, race.higher, contests))}
@@ -171,6 +172,18 @@ def _values_point_the_other_way(contest: Contest) -> bool:
     if ratio is None or math.isclose(first, second, rel_tol=_SHOWN) or math.isclose(ratio, 1, rel_tol=_SHOWN):
         return False
     return (ratio > 1) != (first > second)
+
+
+def _observed(race: Race, entrant: Entrant, leader: Entrant) -> Standing:
+    """Without a verdict what was seen: each against the leader, and that one against its nearest rival."""
+    own = [each for each in race.contests if each.has(entrant)]
+    if entrant is leader:
+        shown = min([each for each in own if _follower(race, each) is not entrant] or own, key=_distance)
+    else:
+        shown = next(each for each in own if each.has(leader))
+    seen, few = _told(entrant, "not decided", shown), _too_few(race, entrant, "not decided")
+    turned = OTHER_WAY if _values_point_the_other_way(shown) else ""
+    return replace(seen, more=few.more, note="; ".join(note for note in (few.note, turned) if note))
 
 
 def _too_few(race: Race, entrant: Entrant, place: Place) -> Standing:
