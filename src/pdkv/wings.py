@@ -170,6 +170,7 @@ ANALYSING: Floors = {
         "figure_curves",
         "figure_ecdf",
         "figure_gpu_trace",
+        "figure_legend",
         "figure_metrics",
         "figure_style",
         "figure_trace",

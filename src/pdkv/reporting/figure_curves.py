@@ -16,6 +16,7 @@ from pdkv.analysing.hardware_units import throughput_per_device
 from pdkv.analysing.knees import find_knee
 from pdkv.analysing.load_level import load_label, load_ladders
 from pdkv.analysing.study_results import THROUGHPUT, Cell
+from pdkv.reporting.figure_legend import add_legend
 from pdkv.reporting.figure_metrics import mark_empty, plain_number
 from pdkv.reporting.figure_style import INK, MARKERS, PAGE_WIDTH_INCHES, Style, empty_figure
 from pdkv.reporting.wording import Wording
@@ -64,7 +65,7 @@ def draw_curves(cells: Sequence[Cell], points: Sequence[Mapping[str, Any]], styl
                 _ring_knees(axes, shown, ladder, style, per_device)
         panels[f"e2el {row}"].set_ylabel(_axis_name(shown, say, per_device))
     handles = [_line([], cell, style, _name(cell, say)) for cell in shown]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3), handlelength=4)
+    add_legend(figure, handles, most=3, handlelength=4)
     return figure
 
 

@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from pdkv.analysing.stats import FloatArray
 from pdkv.analysing.study_results import Cell
+from pdkv.reporting.figure_legend import add_legend
 from pdkv.reporting.figure_metrics import Values, mark_empty, plain_number
 from pdkv.reporting.figure_style import GREY, PAGE_WIDTH_INCHES, Style, empty_figure
 from pdkv.reporting.wording import Wording
@@ -88,4 +89,4 @@ def _add_legend(figure: Figure, shown: Sequence[Cell], dtypes: Sequence[str], st
         modes = [mode for mode in style.modes if any(cell.mode == mode for cell in shown)]
         handles = [Line2D([], [], color=style.colour(mode), label=mode) for mode in modes]
         handles += [Line2D([], [], color=GREY, linestyle=style.line(dtype), label=dtype) for dtype in dtypes]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 6), handlelength=3)
+    add_legend(figure, handles, most=6, handlelength=3)

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from pdkv.analysing.study_results import ENGINE_ROLES
+from pdkv.reporting.figure_legend import add_legend
 from pdkv.reporting.figure_style import COLOURS, GREY, INK, PAGE_WIDTH_INCHES
 from pdkv.reporting.wording import Wording
 
@@ -139,4 +140,4 @@ def _add_legend(figure: Figure, rows: Sequence[_Row], say: Wording) -> None:
     handles += [
         Patch(facecolor=colour, edgecolor="#BBBBBB", linewidth=0.4, label=label) for label, colour in shades.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), handlelength=2.0)
+    add_legend(figure, handles, most=7, handlelength=2.0)

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from pdkv.reporting.figure_legend import add_legend
 from pdkv.reporting.figure_style import COLOURS, GREY, PAGE_WIDTH_INCHES, empty_figure
 from pdkv.reporting.wording import Wording
 
@@ -145,4 +146,4 @@ def _add_legend(figure: Figure, labels: Mapping[str, Line2D], say: Wording) -> N
         for stage in STAGES[:3]
     ]
     handles: Sequence[Any] = lines + shades
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), handlelength=2.4)
+    add_legend(figure, handles, most=7, handlelength=2.4)

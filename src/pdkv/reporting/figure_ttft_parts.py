@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pdkv.analysing.study_results import Cell
 from pdkv.analysing.ttft_parts import PARTS
+from pdkv.reporting.figure_legend import add_legend
 from pdkv.reporting.figure_metrics import mark_empty, plain_number
 from pdkv.reporting.figure_style import COLOURS, INK, PAGE_WIDTH_INCHES, empty_figure
 from pdkv.reporting.report_phrases import load_level
@@ -112,6 +113,4 @@ def _add_legend(figure: Figure, cells: Sequence[Cell], levels: int, say: Wording
         for part in (*PARTS, "unexplained")
         if part in drawn | {"unexplained"}
     ]
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=min(len(handles), 5), handlelength=2.0, handleheight=1.1
-    )
+    add_legend(figure, handles, most=5, handlelength=2.0, handleheight=1.1)
