@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from trial_plans import fake_plan
 
+from pdkv.analysing.checks import MAX_FOREIGN_CPU
 from pdkv.artifacts import write_json
 from pdkv.errors import UserError
 from pdkv.measuring import machine_checks
@@ -334,6 +335,16 @@ class TestMachine:
     def test_open_files(self, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(machine_checks.resource, "getrlimit", lambda _: (100, 100))
         assert "ulimit -n 258" in self.problem(self.findings(study, tmp_path), "open files").cure
+
+    @pytest.mark.parametrize(("percent", "state"), [(36.0, "note"), (3.0, "ok")])
+    def test_host_load(
+        self, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, percent: float, state: str
+    ) -> None:
+        """What would make every launch suspect is better known before they are measured."""
+        assert machine_checks.BUSY_SHARE == MAX_FOREIGN_CPU
+        monkeypatch.setattr(machine_checks.psutil, "cpu_percent", lambda _: percent)
+        (found,) = [each for each in self.findings(study, tmp_path) if each.subject == "host load"]
+        assert found.state == state and f"{percent:.0f}% of the cores" in found.text
 
     def test_shared_memory(self, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(machine_checks, "free_bytes", lambda: 64 << 20)

@@ -28,6 +28,8 @@ from pdkv.units import format_bytes
 DISK_BYTES = 2 << 30  # evidence of a long study, and room for what else writes there
 SPARE_FILES = 256  # open files beside one connection for each request in flight
 PORTS = 8
+LOOK_S = 0.5
+BUSY_SHARE = 0.10  # of all cores: what others may take before the analysis calls a launch beside them suspect
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ def examine(study: Study, home: Path, root: Path, leftovers: Leftovers, *, at_wo
     yield from _guarded("leases", _leases)
     yield from _guarded("disk", lambda: _disk(root))
     yield from _guarded("study", lambda: _survey(study, home))
+    if not at_work:  # its own measurement is no foreign load
+        yield from _guarded("host load", _host_load)
     yield from _guarded("open files", lambda: _open_files(study))
     yield from _guarded("shared memory", _shared_memory)
     yield from _guarded("ports", _ports)
@@ -165,6 +169,15 @@ def _memory(survey: Survey) -> Iterator[Finding]:
         yield Finding("memory", "problem", text, "end other programs, or lower engine.kv_cache_gib")
     else:
         yield Finding("memory", "ok", f"{format_bytes(free)} free")
+
+
+def _host_load() -> Iterator[Finding]:
+    share = psutil.cpu_percent(LOOK_S) / 100
+    text = f"programs take {share:.0%} of the cores just now"
+    if share > BUSY_SHARE:
+        yield Finding("host load", "note", f"{text}: launches beside them would be suspect", "end them, or wait")
+    else:
+        yield Finding("host load", "ok", text)
 
 
 def _open_files(study: Study) -> Iterator[Finding]:

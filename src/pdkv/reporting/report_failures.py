@@ -164,7 +164,10 @@ def _check_blocks(results: StudyResults, say: Wording) -> list[Block]:
     )
     foremost = first_where((state != "unknown" for _, state, _, _ in order), "not_passed", say)
     ruled = tuple(range(1, len(rows)))
-    return [Table(say("checks.caption"), columns, tuple(rows), (say("checks.note"),), ruled, foremost)]
+    states = {state for _, state, _, _ in order}
+    notes = [say("checks.again")] if states & {"failed", "suspect"} else []
+    notes += [say("checks.note")] if "unknown" in states else []
+    return [Table(say("checks.caption"), columns, tuple(rows), tuple(notes), ruled, foremost)]
 
 
 def _launches(names: list[str], results: StudyResults, say: Wording) -> str:
