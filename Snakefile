@@ -4,6 +4,7 @@
 # Gives: results/ (evidence and tables, docs/artifacts.md says what is in each file) and reports/.
 from snakemake.utils import min_version
 
+from pdkv.study.report_editions import left_editions
 from pdkv.study.study_outcome import outcome_line
 
 min_version("9.27")
@@ -58,3 +59,8 @@ onsuccess:
         }
         if line := outcome_line(made["summarize_cell"], made["write_pdf"]):
             print(line, file=sys.stderr)
+        for path in left_editions(study.report.language, Path("reports")):
+            print(
+                f"note: {path} is of an earlier run, not of this one",
+                file=sys.stderr,
+            )

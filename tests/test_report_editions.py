@@ -9,7 +9,7 @@ from pdkv import cli, run_lock, verbs
 from pdkv.errors import UserError
 from pdkv.reporting import typefaces
 from pdkv.study.config import load_study
-from pdkv.study.report_editions import LANGUAGES, Edition, editions
+from pdkv.study.report_editions import LANGUAGES, Edition, editions, left_editions
 
 CONFIG = """
 workloads: {short: {input_tokens: 8, output_tokens: 4, concurrency: 2, requests: 4, max_model_len: 64}}
@@ -29,6 +29,16 @@ def test_first_language_has_the_plain_names() -> None:
     assert editions("en") == [Edition("en", "")]
     assert editions("zh") == [Edition("zh", "")]
     assert editions("both") == [Edition("en", ""), Edition("zh", ".zh")]
+
+
+def test_a_report_of_an_earlier_run_in_another_language_is_named(tmp_path: Path) -> None:
+    """Beside this run's report it would be sent along, and be another study."""
+    for name in ("summary.md", "summary.pdf", "summary.zh.md", "summary.zh.pdf", "notes.zh.md"):
+        (tmp_path / name).write_text("")
+    assert left_editions("both", tmp_path) == []
+    named = [tmp_path / "summary.zh.md", tmp_path / "summary.zh.pdf"]
+    assert left_editions("en", tmp_path) == left_editions("zh", tmp_path) == named
+    assert left_editions("en", tmp_path / "nothing") == []
 
 
 def test_config_allows_just_these(config: Path) -> None:
