@@ -97,6 +97,13 @@ class TestActivity:
         level_of(on_gpus.cells[0])["full_load"] = False
         assert "never full" in words(describe_activity(on_gpus, SAY))
 
+    def test_that_cores_are_busy_with_the_work_of_others_too_is_told(
+        self, tmp_path: Path, on_gpus: StudyResults
+    ) -> None:
+        said = "Of CPU cores all work counts, whoever did it"
+        assert said in words(describe_activity(results_of(tmp_path / "cpu", CPU), SAY))
+        assert said not in words(describe_activity(on_gpus, SAY))
+
     def test_cores_have_no_watts_and_no_imbalance(self, tmp_path: Path) -> None:
         sections = describe_activity(results_of(tmp_path, CPU), SAY)
         assert "Power, W" not in [column.title for column in table_of(sections).columns]

@@ -33,6 +33,8 @@ def _entries(results: StudyResults) -> Iterator[Entry]:
 
 def _introduction(entries: Sequence[Entry], say: Wording) -> str:
     sentences = [say("activity.introduction")]
+    if any(cell.hardware and cell.hardware[1] == "core" for cell, _, _ in entries):
+        sentences.append(say("activity.cores"))
     if not all(level["full_load"] for _, level, _ in entries):
         sentences.append(say("activity.never_full"))
     seen_from = [role["seen_from_s"] for _, _, role in entries if role["seen_from_s"] is not None]
