@@ -162,7 +162,7 @@ def test_another_language_rewrites_the_report_and_measures_nothing(workspace: Wo
 
 def test_prices_rank_the_cells_anew_and_measure_nothing(workspace: Workspace) -> None:
     workspace.write_study(STUDY + "cost: {per_gpu_hour: 2.5}\n")
-    assert workspace.due() == {"rank_objectives": 1, "write_markdown": 1, "write_pdf": 1}
+    assert workspace.due() == {"aggregate": 1, "rank_objectives": 1, "write_markdown": 1, "write_pdf": 1}
 
 
 def test_a_figure_that_was_lost_is_drawn_again_for_the_next_report(workspace: Workspace) -> None:

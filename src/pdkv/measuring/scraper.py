@@ -127,4 +127,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as gone:  # the folder moved, the disk full: the measurement meets it too, and says what to do
+        sys.exit(f"scrapes under load end: {gone}")
