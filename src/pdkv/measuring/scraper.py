@@ -130,4 +130,4 @@ if __name__ == "__main__":
     try:
         main()
     except OSError as gone:  # the folder moved, the disk full: the measurement meets it too, and says what to do
-        sys.exit(f"scrapes under load end: {gone}")
+        sys.exit(str(gone))
