@@ -79,7 +79,7 @@ def test_a_secret_as_a_key_is_not_shown(tmp_path):
     ],
 )
 def test_what_only_sounds_like_a_secret_is_none(tmp_path, text):
-    load(tmp_path, STUDY + text + "\n")
+    assert load(tmp_path, STUDY + text + "\n").cells(), "read as written, and nothing refused"
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def test_only_measurements_become_jobs_one_for_each_trial(submitted: dict[str, d
 
 
 def test_the_executor_s_jobs_are_what_kubernetes_takes(submitted: dict[str, dict[str, Any]]) -> None:
+    assert {"default", "1p1d", "wide"} <= set(submitted)
     for manifest in submitted.values():
         # Over the wire the client leaves out what its path says.
         require_valid({"apiVersion": "batch/v1", "kind": "Job", **manifest}, *KUBERNETES)
@@ -201,9 +202,11 @@ def profile() -> dict[str, Any]:
 
 
 def test_what_is_applied_by_hand_is_what_kubernetes_takes() -> None:
-    for document in documents("cluster.yaml"):
+    cluster, memory = list(documents("cluster.yaml")), list(documents("shared-memory.yaml"))
+    assert cluster and memory
+    for document in cluster:
         require_valid(document, *KUBERNETES)
-    for document in documents("shared-memory.yaml"):
+    for document in memory:
         require_valid(document, KUBERNETES[-1])
 
 
