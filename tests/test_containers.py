@@ -275,7 +275,8 @@ import sys, time
 from pathlib import Path
 from pdkv.measuring.container_client import complete_run
 from pdkv.measuring.ports import reserved_ports
-from pdkv.measuring.server_process import ServerProcess, await_ready
+from pdkv.measuring.readiness import await_ready
+from pdkv.measuring.server_process import ServerProcess
 with reserved_ports() as ports:
     port = ports.take()
     run = complete_run([*{words!r}, str(port)], "pdkv-x", [])

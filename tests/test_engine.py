@@ -22,8 +22,9 @@ from pdkv.measuring.cores import (
 from pdkv.measuring.engine import fill_placeholders, place_instances
 from pdkv.measuring.ports import PortReservation, reserved_ports
 from pdkv.measuring.process_tree import read_process
+from pdkv.measuring.readiness import await_ready
 from pdkv.measuring.server_environment import clean_environment, inherited_settings
-from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
+from pdkv.measuring.server_process import ServerProcess, stop_servers
 
 FAKE_ENGINE = str(Path(__file__).with_name("fake_engine.py"))
 MODEL = "pdkv-model"

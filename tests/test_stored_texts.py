@@ -70,7 +70,7 @@ def test_every_sentence_of_the_source_is_translated() -> None:
 
 def test_no_reason_of_a_failed_launch_is_left_out() -> None:
     reasons = {name for name in AT_LAUNCH if raises(SOURCE / "measuring" / f"{name}.py", "UserError", "StageFailed")}
-    assert {"leases", "ports", "trial_devices", "gpu_visibility", "job_nodes", "server_process"} <= reasons
+    assert {"leases", "ports", "trial_devices", "gpu_visibility", "job_nodes", "readiness"} <= reasons
     assert not reasons & NOT_IN_RESULTS["measuring"]
 
 

@@ -25,7 +25,8 @@ from pdkv.measuring.environment import fingerprint
 from pdkv.measuring.leases import Lease, lease_gpus
 from pdkv.measuring.ports import reserved_ports
 from pdkv.measuring.process_tree import find_marked, read_process
-from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
+from pdkv.measuring.readiness import await_ready
+from pdkv.measuring.server_process import ServerProcess, stop_servers
 from pdkv.measuring.trial import measure_trial
 from pdkv.measuring.trial_folder import gathering_folder
 

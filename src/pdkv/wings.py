@@ -83,6 +83,7 @@ MEASURING: Floors = {
         "leases",
         "leftovers",
         "other_node",
+        "readiness",
         "resolve",
         "router",
         "scraper",

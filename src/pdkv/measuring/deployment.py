@@ -17,9 +17,10 @@ from pdkv.measuring.engine import Instance, place_instances
 from pdkv.measuring.other_node import TrialNodes
 from pdkv.measuring.ports import PortReservation
 from pdkv.measuring.process_tree import ProcessInfo, descendants, find_marked, kill_processes
+from pdkv.measuring.readiness import await_ready
 from pdkv.measuring.router import Router, place_router
 from pdkv.measuring.scraper import Source, sources_of
-from pdkv.measuring.server_process import ServerProcess, await_ready, stop_servers
+from pdkv.measuring.server_process import ServerProcess, stop_servers
 from pdkv.measuring.shared_memory import FOLDER, free_bytes
 from pdkv.measuring.trial_mark import MARK, make_mark
 from pdkv.redaction import redact

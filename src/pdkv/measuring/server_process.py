@@ -1,24 +1,20 @@
-"""One server under its keeper: started with a log of its own, watched until it is ready, ended with all it started."""
+"""One server under its keeper: started with a log of its own, watched, ended with all it started."""
 
 import contextlib
 import json
-import queue
 import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from pdkv.errors import StageFailed
-from pdkv.log_text import excerpt, failure_reason
+from pdkv.log_text import failure_reason
 from pdkv.measuring.container_client import ContainerRun, pid_of
-from pdkv.measuring.control_plane import http_get, http_post
 from pdkv.measuring.host_shortage import describe_shortage, out_of_memory_kills
 from pdkv.measuring.job_nodes import Node, step_environment
 from pdkv.measuring.other_node import OtherNode
@@ -27,7 +23,6 @@ from pdkv.redaction import redact
 
 GRACE_S = 5.0  # between SIGTERM and SIGKILL; vLLM ends in 1–2 s, or not at all while it loads a model
 POLL_S = 0.1
-PROBE_TOKENS = list(range(10, 18))
 LOG_TAIL_BYTES = 2_000_000  # vLLM without its core writes a traceback for every request until it ends
 WHO_KILLS = (
     "the kernel sends it where memory runs out, and so do people and schedulers: see the kernel's log (dmesg) and that "
@@ -228,87 +223,3 @@ def _is_listened_to(host: str, port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
         return True
     return False
-
-
-def await_ready(
-    servers: Sequence[ServerProcess],
-    model: str,
-    timeout_s: float,
-    *,
-    when_healthy: Callable[[ServerProcess], None] = lambda _server: None,
-    while_waiting: Callable[[], None] = lambda: None,
-) -> None:
-    """Wait until each server is healthy and has answered one real completion of ``model``.
-
-    ``when_healthy`` is called, in another thread, before a server gets its completion; ``while_waiting`` often.
-    Raises :class:`StageFailed` (launch) with the end of the log when a server ends before, answers with an error, or is
-    not ready ``timeout_s`` after it was started.
-    """
-    given_up = threading.Event()
-    answers: queue.SimpleQueue[tuple[ServerProcess, str | None]] = queue.SimpleQueue()
-    for server in servers:
-        arguments = (server, model, server.start_s + timeout_s, when_healthy, given_up, answers)
-        threading.Thread(target=_probe, args=arguments, daemon=True).start()
-    try:
-        waiting = list(servers)
-        while waiting:
-            for server in servers:
-                if server.has_ended():
-                    raise StageFailed("launch", server.ending(), excerpt=excerpt(server.log_tail()))
-            if time.monotonic() > waiting[0].start_s + timeout_s:
-                raise _not_ready(waiting, timeout_s)
-            while_waiting()
-            with contextlib.suppress(queue.Empty):
-                server, problem = answers.get(timeout=POLL_S)
-                if problem:
-                    raise StageFailed("launch", f"{server.name} {problem}", excerpt=excerpt(server.log_tail()))
-                waiting.remove(server)
-    finally:
-        given_up.set()
-
-
-def _not_ready(waiting: list[ServerProcess], timeout_s: float) -> StageFailed:
-    names = ", ".join(server.name for server in waiting)
-    return StageFailed(
-        "launch",
-        f"{names} not ready within {timeout_s:g} s (limits.launch_timeout_s)",
-        excerpt=excerpt(waiting[0].log_tail()),
-    )
-
-
-def _probe(
-    server: ServerProcess,
-    model: str,
-    deadline_s: float,
-    when_healthy: Callable[[ServerProcess], None],
-    given_up: threading.Event,
-    answers: "queue.SimpleQueue[tuple[ServerProcess, str | None]]",
-) -> None:
-    """In a thread of its own: the first completion of several servers may take long, and on all at the same time."""
-    while not given_up.is_set() and time.monotonic() < deadline_s:
-        try:
-            status, _ = http_get(f"{server.url}/health", 2)
-            if status == 200:
-                when_healthy(server)
-                problem = _complete_once(server.url, model, max(1.0, deadline_s - time.monotonic()))
-                server.ready_s = time.monotonic() - server.start_s
-                answers.put((server, problem))
-                return
-        except OSError:
-            pass  # not listening yet, or just ended: the watching thread sees which
-        given_up.wait(POLL_S)
-
-
-def _complete_once(url: str, model: str, timeout_s: float) -> str | None:
-    """What is wrong with the answer to a completion of one token; None if it is right."""
-    body = {"model": model, "prompt": PROBE_TOKENS, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
-    status, text = http_post(f"{url}/v1/completions", body, timeout_s)
-    if status != 200:
-        return f"is healthy but answers a completion with HTTP {status}: {text[:300]}"
-    try:
-        answer = json.loads(text)
-    except json.JSONDecodeError:
-        return f"answers a completion with something that is not JSON: {text[:300]}"
-    if answer.get("model") != model:
-        return f"serves {answer.get('model')!r}, not {model!r}: another server answers on its port"
-    return None
