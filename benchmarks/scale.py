@@ -38,7 +38,7 @@ from pdkv.wings import digest  # noqa: E402
 MAX_DAG_S, MAX_NOTHING_S, MAX_REPORT_S = 60.0, 60.0, 300.0
 DTYPES = ("bf16", "fp8")
 EVIDENCE = ("sends.parquet", "events.parquet", "samples.parquet", "scrapes.jsonl")
-READ = ("launch.json", "warmup.json", "metrics.json", "trace.json")
+READ = ("launch.json", "metrics.json", "trace.json")
 REQUESTS = 20
 
 

@@ -28,15 +28,16 @@ DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
 def write_evidence(folder: Path, requests: int, status: str = "ok", roles: tuple[str, ...] = ("single",)) -> None:
-    """A user who gets three tokens, 0.2, 0.3 and 0.4 s after each send, one request a second."""
+    """A user who gets three tokens, 0.2, 0.3 and 0.4 s after each send, one request a second; two before to warm up."""
     sends, events = [], []
-    for request in range(requests):
-        t = float(request)
-        key = {"phase": "load", "point": 0, "request": request}
-        part = "measured" if request else "ramp"
+    sent_keys = [("warmup", -1, number) for number in range(2)] + [("load", 0, number) for number in range(requests)]
+    for phase, point, request in sent_keys if requests else []:
+        t = float(request if phase == "load" else request - 2)
+        key = {"phase": phase, "point": point, "request": request}
+        part = "warmup" if phase == "warmup" else "measured" if request else "ramp"
         sent = {"scheduled_s": t, "t_send_s": t, "t_end_s": t + 0.5, "input_tokens": 128, "output_tokens": 3}
         how = {"target": "single", "connection": "reused", "outcome": "answered", "error": None}
-        sends.append({**key, **sent, **how, "part": part, "prompt": request, "user": 0})
+        sends.append({**key, **sent, **how, "part": part, "prompt": request, "user": 0 if phase == "load" else None})
         pieces = [(0.1, HEAD), (0.2, token(1)), (0.3, token(2)), (0.4, token(3, "length")), (0.5, usage(3) + DONE)]
         events += [{**key, "t_s": t + after, "data": data} for after, data in pieces]
     keys = [("phase", pa.string()), ("point", pa.int16()), ("request", pa.int32())]
@@ -51,8 +52,9 @@ def write_evidence(folder: Path, requests: int, status: str = "ok", roles: tuple
     point = {"point": 0, "arrival": "closed", "concurrency": 1, "rate": None}
     write_json(folder / "plan.json", "plan/1", {"points": [point]})
     stages = {
-        "outcome": {"status": status},
+        "outcome": {"status": status, "stage": None if status == "ok" else "launch"},
         "instances": [{"name": role, "role": role} for role in roles],
+        "pairs": [{"instance": "single"}] * 2,
         "points": [{**point, "start_s": 0.0, "end_s": float(requests)}] if requests else [],
         "client": {"cpu_s": 0.1},
     }
@@ -72,8 +74,10 @@ def test_bytes_to_metrics(tmp_path: Path) -> None:
     assert point["metrics"]["output_throughput"]["value"] == pytest.approx(3, rel=0.06)
     assert point["window"] == {"start_s": 1.0, "end_s": 10.5}
     assert point["requests"]["measured_ok"] == 10
-    assert read_parquet(tmp_path / "requests.parquet").num_rows == 11
+    assert read_parquet(tmp_path / "requests.parquet").num_rows == 13  # two warmed up
     assert {check["state"] for check in content["checks"] if "lengths" in check["name"]} == {"passed"}
+    assert content["warmup"]["settled"] is True
+    assert [(pair["instance"], pair["requests"]) for pair in content["warmup"]["pairs"]] == [("single", 2)]
 
 
 @pytest.mark.fault(

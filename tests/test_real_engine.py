@@ -35,9 +35,17 @@ def study(request, tmp_path_factory) -> Path:
         model=json.dumps(str(MODEL)), python=json.dumps(str(ENGINE)), workload=workload, mode=mode, dtype=dtype
     )
     (folder / "config/config.yaml").write_text(text, encoding="utf-8")
+    run_study(folder)
+    _, cell = cell_of(folder)
+    if "requests sent on time" in failed_checks(cell["trials"][0]):  # something else took the cores: measure it again
+        run_study(folder, "--forcerun", "measure", "--")
+    return folder
+
+
+def run_study(folder: Path, *options: str) -> None:
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
     done = subprocess.run(
-        [*command, "reports/summary.pdf"],
+        [*command, *options, "reports/summary.pdf"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stdout=subprocess.PIPE,
@@ -46,7 +54,10 @@ def study(request, tmp_path_factory) -> Path:
         timeout=900,
     )
     assert done.returncode == 0, done.stdout
-    return folder
+
+
+def failed_checks(trial: dict) -> dict[str, str]:
+    return {check["name"]: check["evidence"] for check in trial["checks"] if check["state"] == "failed"}
 
 
 def cell_of(study: Path) -> tuple[Path, dict]:
@@ -59,8 +70,7 @@ def test_real_cell_from_config_to_pdf(study: Path) -> None:
     folder, cell = cell_of(study)
     [trial] = cell["trials"]
     assert trial["failure"] is None, trial["failure"]
-    failed = [check for check in trial["checks"] if check["state"] == "failed"]
-    assert not failed, failed
+    assert not failed_checks(trial)
 
     asked = folder.name  # fp16 or fp8
     for facts in trial["launch"]["resolved"].values():

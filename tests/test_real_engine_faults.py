@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +160,14 @@ def at_launch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, di
     try:
         for trial in trials.values():
             trial.start()
-        with occupied_port(trials["port"]):
-            for name, victim in (("server", RealTrial.server), ("core", RealTrial.engine_core)):
-                trials[name].wait_for(trials[name].is_loading_model)
-                victim(trials[name]).send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+        with socket.socket() as listener:
+            due = {
+                "port": partial(take_port, trials["port"], listener),
+                "server": partial(kill_at_load, trials["server"], RealTrial.server),
+                "core": partial(kill_at_load, trials["core"], RealTrial.engine_core),
+            }
+            # Each at its own time: to wait for one after the other would find the last one ready.
+            strike_each(due)
             yield {name: trial.ended() for name, trial in trials.items() if name != "port"} | {
                 "port": outcome_of(trials["port"])
             }
@@ -170,14 +175,48 @@ def at_launch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, di
         kill_all(folder)
 
 
-@contextmanager
-def occupied_port(trial: RealTrial) -> Iterator[None]:
-    """Somebody else listens at the port of the first instance, after it was chosen and before vLLM binds it."""
-    command = trial.wait_for(trial.server).cmdline()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", int(command[command.index("--port") + 1])))
-        listener.listen()
-        yield
+def strike_each(due: dict[str, Callable[[], bool]]) -> None:
+    """Do each of these as soon as its own moment has come (it says so by returning true), in whatever order that is.
+
+    Waited for in turn, the moment of the last may have passed by the time that the first has come.
+    """
+    give_up_s = time.monotonic() + PATIENCE_S
+    while due := {name: strike for name, strike in due.items() if not strike()}:
+        assert time.monotonic() < give_up_s, f"never came to {', '.join(due)}"
+        time.sleep(0.02)
+
+
+def kill_at_load(trial: RealTrial, victim: Callable[[RealTrial], psutil.Process | None]) -> bool:
+    """Kill the victim if the model is being loaded: whether it was."""
+    if not trial.is_loading_model():
+        return False
+    process = victim(trial)
+    assert process is not None, trial.terminal
+    process.send_signal(signal.SIGKILL)
+    return True
+
+
+def kill_under_load(trial: RealTrial, victim: Callable[[RealTrial], psutil.Process | None]) -> bool:
+    """Kill the victim if its trial has been under load for a second, once its processes are noted: whether it was."""
+    assert trial.process.poll() is None, trial.terminal
+    if not trial.is_under_load():
+        return False
+    time.sleep(1)
+    trial.titles = trial.titled()
+    process = victim(trial)
+    assert process is not None, trial.terminal
+    process.send_signal(signal.SIGKILL)
+    return True
+
+
+def take_port(trial: RealTrial, listener: socket.socket) -> bool:
+    """Listen at the port of the first instance, after it was chosen and before vLLM binds it: whether it was chosen."""
+    if (server := trial.server()) is None:
+        return False
+    command = server.cmdline()
+    listener.bind(("127.0.0.1", int(command[command.index("--port") + 1])))
+    listener.listen()
+    return True
 
 
 def outcome_of(trial: RealTrial) -> dict[str, Any]:
@@ -234,12 +273,8 @@ def under_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, R
     folder = tmp_path_factory.mktemp("load")
     trials = {name: RealTrial(folder / name).start() for name in ("core", "measurement")}
     try:
-        for name, trial in trials.items():
-            trial.wait_for(trial.is_under_load)
-            time.sleep(1)
-            trial.titles = trial.titled()
-            victim = trial.engine_core() if name == "core" else psutil.Process(trial.process.pid)
-            victim.send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+        victims = {"core": RealTrial.engine_core, "measurement": lambda trial: psutil.Process(trial.process.pid)}
+        strike_each({name: partial(kill_under_load, trial, victims[name]) for name, trial in trials.items()})
         yield trials
     finally:
         kill_all(folder)

@@ -1,14 +1,11 @@
 """Was every pair reached, and did its latency settle?"""
 
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from pdkv.analysing.warmup_facts import describe_warmup, read_warmup
-from pdkv.artifacts import read_json, write_json, write_parquet
+from pdkv.analysing.warmup_facts import describe_warmup
 
 PD = [(f"prefill-{p}", f"decode-{d}") for p, d in product(range(2), range(1))]
 
@@ -147,10 +144,3 @@ def test_a_launch_that_failed_had_nothing_to_warm() -> None:
 
 def test_an_unrecorded_warmup_is_unknown() -> None:
     assert [check["state"] for check in describe_warmup(stages([], roles={}), [])["checks"]] == ["unknown", "unknown"]
-
-
-def test_a_trial_folder(tmp_path: Path) -> None:
-    write_json(tmp_path / "stages.json", "stages/1", stages([{"instance": "single"}] * 3, roles={"single": "single"}))
-    write_parquet(tmp_path / "requests.parquet", pa.Table.from_pylist(requests([2.0, 1.0, 1.0])))
-    read_warmup(tmp_path)
-    assert read_json(tmp_path / "warmup.json", "warmup/1")["settled"] is True

@@ -94,14 +94,12 @@ def write_trial(
     launch = {"status": "failed" if failure else "ok", "instances": launched, "resolved": {}, "identity": identity}
     write_json(folder / "launch.json", "launch/1", {**launch, "checks": list(checks.get("launch", ()))})
     write_json(
-        folder / "warmup.json", "warmup/1", {"pairs": [], "settled": True, "checks": list(checks.get("warmup", ()))}
-    )
-    write_json(
         folder / "trace.json", "trace/1", {"source": "psutil", "devices": [], "checks": list(checks.get("trace", ()))}
     )
     table = table_of([] if failure else rows)
     write_parquet(folder / "requests.parquet", table)
-    write_json(folder / "metrics.json", "metrics/1", describe_load(table, stages, []))
+    warmup = {"pairs": [], "settled": True, "checks": list(checks.get("warmup", ()))}
+    write_json(folder / "metrics.json", "metrics/1", {**describe_load(table, stages, []), "warmup": warmup})
     return folder
 
 

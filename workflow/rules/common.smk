@@ -4,6 +4,7 @@
 # each other. A study comes from exactly one file.
 import gc
 import json
+import os
 import re
 import shlex
 import sys
@@ -138,7 +139,7 @@ def missed(paths):
         and not workflow.storage_settings.default_storage_provider
     ):
         workflow.dag.forcefiles.update(
-            path for path in map(str, paths) if not Path(path).exists()
+            path for path in map(str, paths) if not os.path.exists(path)
         )
     return paths
 
@@ -147,9 +148,9 @@ def launches(pattern):
     """An input function: files of all launches of a cell."""
 
     def of_cell(wildcards):
-        cell = (wildcards.workload, wildcards.mode, wildcards.dtype)
-        repeats = range(1, study.launch_count(*cell) + 1)
-        return missed(expand(pattern, repeat=repeats, **wildcards))
+        cell = dict(wildcards)
+        repeats = range(1, study.launch_count(**cell) + 1)
+        return missed([pattern.format(repeat=repeat, **cell) for repeat in repeats])
 
     return of_cell
 

@@ -22,7 +22,6 @@ rule read_trial:
         launch=f"{TRIAL}/launch.json",
         requests=f"{TRIAL}/requests.parquet",
         metrics=f"{TRIAL}/metrics.json",
-        warmup=f"{TRIAL}/warmup.json",
         trace=f"{TRIAL}/trace.parquet",
         devices=f"{TRIAL}/trace.json",
     log:
@@ -40,7 +39,6 @@ rule summarize_cell:
     input:
         launches(f"{TRIAL}/plan.json"),
         launches(f"{TRIAL}/launch.json"),
-        launches(f"{TRIAL}/warmup.json"),
         launches(f"{TRIAL}/requests.parquet"),
         launches(f"{TRIAL}/metrics.json"),
         launches(f"{TRIAL}/trace.json"),

@@ -17,7 +17,6 @@ class Launch:
     plan: dict[str, Any]
     stages: dict[str, Any]
     launch: dict[str, Any]
-    warmup: dict[str, Any]
     metrics: dict[str, Any]
     trace: dict[str, Any]
 
@@ -26,7 +25,7 @@ class Launch:
         """Read all artefacts of a trial folder but its requests."""
         parts = {
             name: read_json(folder / f"{name}.json", f"{name}/1")
-            for name in ("plan", "stages", "launch", "warmup", "metrics", "trace")
+            for name in ("plan", "stages", "launch", "metrics", "trace")
         }
         return cls(folder, **parts)
 
@@ -44,7 +43,7 @@ class Launch:
     @property
     def checks(self) -> list[dict[str, Any]]:
         """All checks of the trial, each with the source it came from."""
-        sources = {"launch": self.launch, "warmup": self.warmup, "load": self.metrics, "trace": self.trace}
+        sources = {"launch": self.launch, "warmup": self.metrics["warmup"], "load": self.metrics, "trace": self.trace}
         return [
             {**check, "source": source} for source, content in sources.items() for check in content.get("checks") or []
         ]

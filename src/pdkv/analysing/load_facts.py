@@ -1,4 +1,4 @@
-"""What came over the sockets during the load -> requests.parquet and metrics.json."""
+"""What came over the sockets -> requests.parquet, and metrics.json: of the load, and whether it was warm before."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +15,7 @@ from pdkv.analysing.restart_check import check_restarts
 from pdkv.analysing.scrapes import point_counters
 from pdkv.analysing.transfer_checks import check_kv_transfer, check_prefix_cache
 from pdkv.analysing.ttft_parts import check_ttft_parts, point_ttft_parts
+from pdkv.analysing.warmup_facts import WARMUP_COLUMNS, describe_warmup
 from pdkv.artifacts import read_json, read_json_lines, write_json, write_parquet
 from pdkv.seals import check_seals
 
@@ -32,11 +33,12 @@ def read_load(trial: Path) -> None:
     scrapes = trial / "scrapes.jsonl"
     rows = read_json_lines(scrapes) if scrapes.exists() else []
     write_parquet(trial / "requests.parquet", requests)
-    write_json(trial / "metrics.json", "metrics/1", describe_load(requests, stages, rows))
+    warmup = describe_warmup(stages, requests.select(WARMUP_COLUMNS).to_pylist())
+    write_json(trial / "metrics.json", "metrics/1", {**describe_load(requests, stages, rows), "warmup": warmup})
 
 
 def describe_load(requests: pa.Table, stages: Mapping[str, Any], scrapes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The content of metrics.json. ``scrapes`` are the rows of scrapes.jsonl.
+    """The content of metrics.json without ``warmup``. ``scrapes`` are the rows of scrapes.jsonl.
 
     ``state`` is ``failed`` where the trial did not come to its end, however good what was seen until then. One bad
     point does not make the others invalid: the state is ``invalid`` where all points are, ``suspect`` where some are.

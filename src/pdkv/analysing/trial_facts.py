@@ -1,4 +1,4 @@
-"""All that is read from the evidence of one launch: what was launched, its load, whether it was warm, its devices."""
+"""All that is read from the evidence of one launch: what was launched, its warmup and load, its devices."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,23 +6,20 @@ from pathlib import Path
 from pdkv.analysing.launch_facts import read_launch
 from pdkv.analysing.load_facts import read_load
 from pdkv.analysing.utilization import trace_devices
-from pdkv.analysing.warmup_facts import read_warmup
 from pdkv.errors import UserError
 
 
 def read_trial(trial: Path) -> None:
-    """Write launch.json, requests.parquet, metrics.json, warmup.json, trace.parquet and trace.json of the trial folder.
+    """Write launch.json, requests.parquet, metrics.json, trace.parquet and trace.json of the trial folder.
 
     A spoilt file does not hide another: what can be read without the first is read, and the :class:`UserError` names
     each of them with its remedy.
     """
     launch_faults = _faults_of(read_launch, trial)
     load_faults = _faults_of(read_load, trial)
-    # Of a load that cannot be read there are no requests whose warmth could be judged: not one more fault.
-    warmup_faults = [] if load_faults else _faults_of(read_warmup, trial)
     device_faults = _faults_of(trace_devices, trial)
     # Two readers say the same of a file that both read.
-    faults = {str(fault): fault for fault in (*launch_faults, *load_faults, *warmup_faults, *device_faults)}
+    faults = {str(fault): fault for fault in (*launch_faults, *load_faults, *device_faults)}
     if len(faults) > 1:
         raise UserError("\n".join(faults))
     for fault in faults.values():

@@ -1,4 +1,4 @@
-"""Was it warm? stages.json and the requests of the warmup phase -> warmup.json.
+"""Was it warm? stages.json and the requests of the warmup phase -> ``warmup`` of metrics.json.
 
 The first request to an instance, and the first between a prefill and a decode instance, pays for what later ones find
 ready: compiled kernels, memory pools, the handshake of the connector. So every pair must have answered, and its last
@@ -7,29 +7,20 @@ two answers must have taken about as long.
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from pdkv.analysing.checks import Check
-from pdkv.artifacts import read_json, read_parquet, write_json
 
+WARMUP_COLUMNS = ["phase", "request", "user", "status", "e2el_s"]  # of requests.parquet
 SETTLED_WITHIN = 0.20  # of the longer of the last two latencies of a pair
 
 
-def read_warmup(trial: Path) -> None:
-    """Write ``warmup.json`` of the trial folder from its stages.json and requests.parquet."""
-    stages = read_json(trial / "stages.json", "stages/1")
-    columns = ["phase", "request", "user", "status", "e2el_s"]
-    requests = read_parquet(trial / "requests.parquet", columns).to_pylist()
-    write_json(trial / "warmup.json", "warmup/1", describe_warmup(stages, requests))
-
-
 def describe_warmup(stages: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The content of warmup.json.
+    """The entry ``warmup`` of metrics.json.
 
-    ``requests`` are rows of requests.parquet (``phase``, ``request``, ``user``, ``status``, ``e2el_s``); warmup request
-    ``i`` took the way ``stages["pairs"][i]``. Requests without a user were sent one at a time: only their latencies are
-    compared with each other, since those of a load depend on what else is under way.
+    ``requests`` are rows of requests.parquet with :data:`WARMUP_COLUMNS`; warmup request ``i`` took the way
+    ``stages["pairs"][i]``. Requests without a user were sent one at a time: only their latencies are compared with each
+    other, since those of a load depend on what else is under way.
     """
     if stages["outcome"]["stage"] in ("plan", "launch"):  # nothing could be warmed, and the failure says why
         return {"pairs": [], "settled": None, "checks": []}
