@@ -8,7 +8,7 @@ import pytest
 from pdkv.errors import UserError
 from pdkv.records import Trial
 from pdkv.study.config import load_study
-from pdkv.study.launch_counts import find_few_launches
+from pdkv.study.launch_counts import describe_repeats, find_few_launches
 
 STUDY = """\
 model: bundled
@@ -251,6 +251,17 @@ def test_a_baseline_with_two_launches_is_warned_of_by_name(tmp_path):
     assert said.startswith("launches: the baseline w/default/fp16 (2): fewer than 3 launches")
     assert find_few_launches(load(tmp_path, text + 'launches: {"*/default/*": 4}\n'), 3) == []
     assert find_few_launches(load(tmp_path, text.replace("repeats: 3", "repeats: 1")), 3) == [], "asked for, and known"
+
+
+@pytest.mark.parametrize(("repeats", "told"), [(1, True), (2, True), (3, False)])
+def test_a_study_without_verdicts_is_told(tmp_path, repeats, told):
+    text = STUDY.replace(MODES, "modes: [default, 1p1d]").replace("repeats: 1", f"repeats: {repeats}")
+    words = f"repeats: {repeats}: the report will show effects and no verdicts; these need 3 launches of each cell"
+    assert describe_repeats(load(tmp_path, text), 3) == (words if told else None)
+
+
+def test_one_cell_has_nothing_to_be_compared_with(tmp_path):
+    assert describe_repeats(load(tmp_path, STUDY), 3) is None
 
 
 @pytest.mark.parametrize(

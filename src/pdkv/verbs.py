@@ -36,7 +36,7 @@ def run_check(arguments: argparse.Namespace) -> None:
     """What the study would do on this machine, and whether it can: 2 and the reason where not."""
     from pdkv.analysing.verdicts import MIN_LAUNCHES
     from pdkv.study.config import load_study
-    from pdkv.study.launch_counts import find_few_launches
+    from pdkv.study.launch_counts import describe_repeats, find_few_launches
 
     study = load_study(arguments.config)
     for text in find_few_launches(study, MIN_LAUNCHES):
@@ -45,6 +45,8 @@ def run_check(arguments: argparse.Namespace) -> None:
         print(f"warning: {study.report.claims}: {text}")
     require_study_folders(study)
     require_writable(Path(folder, "new") for folder in ("results", "reports", ".snakemake"))
+    if note := describe_repeats(study, MIN_LAUNCHES):
+        print(f"note: {study.source}: {note}")
     tell_survey(study, sys.stdout)
     require_typefaces(study)
 

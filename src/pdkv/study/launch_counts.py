@@ -1,4 +1,4 @@
-"""What the key ``launches`` costs: cells that get too few launches for a verdict, told before anything is measured."""
+"""Cells that get too few launches for a verdict, told before anything is measured."""
 
 from collections.abc import Iterable
 
@@ -24,6 +24,16 @@ def find_few_launches(study: Study, wanted: int) -> list[str]:
     if bases:
         warnings.insert(0, f"launches: the baseline {_listed(bases)}: {effect}, in any comparison with it")
     return warnings
+
+
+def describe_repeats(study: Study, wanted: int) -> str | None:
+    """What a report of a study will lack that launches every cell fewer than ``wanted`` times; ``None`` for others."""
+    if study.launches or study.repeats >= wanted or len(study.cells()) < 2:
+        return None
+    return (
+        f"repeats: {study.repeats}: the report will show effects and no verdicts; "
+        f"these need {wanted} launches of each cell"
+    )
 
 
 def _named(cell: tuple[str, str, str], count: int) -> str:
