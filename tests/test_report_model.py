@@ -106,6 +106,36 @@ class TestSummary:
         fair = report_of(tmp_path / "b", replace(ALL_GOOD, gpu=True, modes=("default", "2x", "1p1d")))
         assert not any("Replicas on equal hardware would tell" in text for text in fair.untold)
 
+    def test_unequal_hardware_means_unequal_load_on_each_gpu(self, tmp_path: Path) -> None:
+        start = "A load level is that of a whole cell"
+        report = report_of(tmp_path / "a", replace(ALL_GOOD, gpu=True))
+        assert any(text.startswith(start) for text in report.untold)
+        alike = report_of(tmp_path / "b", replace(ALL_GOOD, gpu=True, modes=("default", "chunked")))
+        assert not any(text.startswith(start) for text in alike.untold)
+
+    def test_users_who_go_in_step_are_told_of_in_a_closed_loop_of_several(self, tmp_path: Path) -> None:
+        start = "In a closed loop with answers of one length"
+
+        def change(points: dict[str, Any]) -> list[str]:
+            folder = tmp_path / f"{points['arrival']}-{points['concurrency']}"
+            cells = write_sample(folder / "results", ALL_GOOD)
+            for path in cells:
+                change_cell(path, lambda content: [point.update(points) for point in content["points"]])
+            report = read_report(cells, folder / "results/comparisons.csv", SETTINGS)
+            return [text for text in report.untold if text.startswith(start)]
+
+        assert len(change({"arrival": "closed", "concurrency": 2, "rate": None})) == 1
+        assert change({"arrival": "closed", "concurrency": 1, "rate": None}) == []
+        assert change({"arrival": "poisson", "concurrency": None, "rate": 2.0}) == []
+
+    def test_checks_without_evidence_are_named_though_the_launch_is_valid(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        unknown = {"name": "answers read on time", "state": "unknown", "evidence": "", "remedy": "", "source": "load"}
+        change_cell(cells[0], lambda content: content["trials"][0]["checks"].append(unknown))
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        [said] = [text for text in report.untold if text.startswith("For lack of evidence")]
+        assert "answers read on time" in said
+
     def test_identical_cells_are_named_with_their_difference(self, tmp_path: Path) -> None:
         results = results_of(tmp_path)
         size = noise(identical_groups(results.cells), 0, "ttft", "mean")

@@ -68,6 +68,12 @@ class Cell:
         return list(dict.fromkeys(check["name"] for check in checks if check["state"] in ("suspect", "failed")))
 
     @property
+    def unknown_checks(self) -> list[str]:
+        """Names of the checks for which the evidence was missing in a launch that is in the cell's numbers."""
+        checks = [check for trial in self.used_trials for check in trial.get("checks") or []]
+        return list(dict.fromkeys(check["name"] for check in checks if check["state"] == "unknown"))
+
+    @property
     def used_trials(self) -> list[dict[str, Any]]:
         """The launches whose requests are in the cell's numbers."""
         return [trial for trial in self.trials if trial["state"] in ("valid", "suspect")]

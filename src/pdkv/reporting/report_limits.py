@@ -50,9 +50,30 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
         untold.append(say(key, beside=listed_few(beside, say), alone=listed_few(alone, say)))
     if _lacks_fair_rival(results):
         untold.append(say("untold.no_replicas"))
+    if _load_differs_per_device(usable):
+        untold.append(say("untold.load_per_device"))
+    if _users_go_in_step(usable):
+        untold.append(say("untold.in_step"))
+    if unknown := dict.fromkeys(retell(name, say) for cell in usable for name in cell.unknown_checks):
+        untold.append(say("untold.unknown", checks=listed(unknown, say)))
     if {cell.hardware[1] for cell in usable if cell.hardware and is_launched(cell)} == {"core"}:
         untold.append(say("untold.cpu"))
     return tuple(untold)
+
+
+def _load_differs_per_device(cells: list[Cell]) -> bool:
+    """Whether cells of one workload, and so of the same load, have unlike numbers of GPUs or cores."""
+    found: dict[str, set[int]] = {}
+    for cell in cells:
+        if cell.hardware:
+            found.setdefault(cell.workload, set()).add(cell.hardware[0])
+    return any(len(counts) > 1 for counts in found.values())
+
+
+def _users_go_in_step(cells: list[Cell]) -> bool:
+    """Whether several users each waited for an answer of the one length before they asked again."""
+    points = [point for cell in cells for point in cell.content.get("points") or []]
+    return any(point["arrival"] == "closed" and point["concurrency"] > 1 for point in points)
 
 
 def _fewest_launches(cell: Cell) -> int:
