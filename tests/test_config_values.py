@@ -41,6 +41,12 @@ HF = "hf_" + "aB3" * 12
         ("engine: {command: [vllm, --hf-token=hunter22]}", "hunter22"),
         ("engine: {command: [env, HF_TOKEN=hunter22, vllm]}", "hunter22"),
         ("engine: {command: 'vllm --api-key hunter22'}", "hunter22"),
+        ("engine: {command: 'docker run -e DB_PASS=hunter22 IMAGE vllm'}", "hunter22"),
+        ("engine: {command: 'docker run --env HF_TOKEN=hunter22 IMAGE vllm'}", "hunter22"),
+        ("engine: {command: 'docker run --env=VLLM_API_KEY=hunter22 IMAGE vllm'}", "hunter22"),
+        ("engine: {command: 'docker run -e \"HF_TOKEN=hunter22\" IMAGE vllm'}", "hunter22"),
+        ("engine: {command: [docker, run, -e, DB_PASS=hunter22, IMAGE, vllm]}", "hunter22"),
+        ("engine: {command: [docker, run, --env=DB_PASS=hunter22, IMAGE, vllm]}", "hunter22"),
     ],
 )
 def test_a_secret_is_refused_and_not_shown(tmp_path, text, secret):

@@ -56,6 +56,8 @@ def _gives_secret(text: str) -> bool:
         name, value = (part for part in match.groups() if part is not None)
         if is_secret_name(name) and _may_be_secret(value):
             return True
+        if "=" in value and _gives_secret(value):  # --env NAME=value, --env=NAME=value
+            return True
     return False
 
 
