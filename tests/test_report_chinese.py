@@ -259,3 +259,22 @@ def test_a_plain_font_is_taken_before_a_bold_one(tmp_path: Path, monkeypatch: py
     assert not chosen.one_weight
     (tmp_path / "NotoTest-Bold.otf").unlink()
     assert choose_typefaces(["预填充"]).one_weight
+
+
+def test_a_font_to_fall_back_on_comes_after_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    regular = choose_typefaces(["预填充"]).files[-1]
+    for name in ("AFallbackFull", "Noto"):
+        (tmp_path / f"{name}{regular.suffix}").symlink_to(regular)
+    monkeypatch.setattr(typefaces, "_installed_fonts", lambda: sorted(tmp_path.iterdir()))
+    assert choose_typefaces(["预填充"]).files[-1].stem == "Noto"
+
+
+def test_a_study_without_a_title_has_one_in_the_language_of_its_report(tmp_path: Path) -> None:
+    cells = write_sample(tmp_path / "results")
+    titles = {
+        language: read_report(
+            cells, tmp_path / "results/comparisons.csv", ReportSettings(None, language, ("default", "fp16"))
+        ).title
+        for language in ("en", "zh")
+    }
+    assert titles == {"en": "Deployment mode and KV-cache precision", "zh": "部署模式与 KV 缓存精度"}

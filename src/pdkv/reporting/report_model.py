@@ -42,13 +42,13 @@ from pdkv.reporting.wording import Wording
 class ReportSettings:
     """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with.
 
-    ``config`` is the file that the study comes from, as a person names it from the project's folder, ``overrides`` the
-    keys that the command line replaced, ``claims`` the file of the claims to test, ``objectives`` the objectives.csv
-    that recommendations are made from, ``margin`` the share within which an effect is called equivalent, ``tables`` the
-    folder of whole tables as seen from the report.
+    Without a ``title`` the report has one in its language. ``config`` is the file that the study comes from, as a person
+    names it from the project's folder, ``overrides`` the keys that the command line replaced, ``claims`` the file of the
+    claims to test, ``objectives`` the objectives.csv that recommendations are made from, ``margin`` the share within
+    which an effect is called equivalent, ``tables`` the folder of whole tables as seen from the report.
     """
 
-    title: str
+    title: str | None
     language: str
     baseline: tuple[str, str]
     config: str | None = None
@@ -68,7 +68,7 @@ class ReportSettings:
         try:
             raw = json.loads(text)
             return cls(
-                str(raw["title"]),
+                None if raw["title"] is None else str(raw["title"]),
                 str(raw["language"]),
                 (str(raw["baseline"]["mode"]), str(raw["baseline"]["dtype"])),
                 None if raw.get("config") is None else str(raw["config"]),
@@ -116,7 +116,7 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
         *describe_definitions(settings.config, settings.overrides, say),
     ]
     report = Report(
-        title=settings.title,
+        title=settings.title or say("summary.study_title"),
         subtitle=subtitle(results, say),
         said=(
             *say_what_is_known(results, outcomes, baseline, margin, say),

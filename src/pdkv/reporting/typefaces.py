@@ -28,7 +28,7 @@ _FILES = (
     "DejaVuSans-BoldOblique.ttf",
     "DejaVuSansMono.ttf",
 )
-_STYLES = ("bold", "black", "heavy", "medium", "light", "thin", "italic", "oblique")
+_STYLES = ("fallback", "bold", "black", "heavy", "medium", "light", "thin", "italic", "oblique")
 _CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH", "IDEOGRAPHIC")
 
 
@@ -82,7 +82,7 @@ def _best_font(missing: set[int]) -> Path | None:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether a font is bold, thin or slanted, by its name: text asks for the plain one."""
+    """Whether a font is bold, thin or slanted, or one to fall back on (whose marks overlap), by its name."""
     return any(word in path.stem.lower() for word in _STYLES)
 
 

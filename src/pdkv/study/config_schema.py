@@ -241,7 +241,7 @@ class BaselineSection(_Section):
 class ReportSection(_Section):
     """What the report says and in which words."""
 
-    title: str = Field("Deployment mode and KV-cache precision", min_length=1, description="a text")
+    title: str | None = Field(None, min_length=1, description="a text")
     language: Literal["en", "zh", "both"] = Field("en", description="en, zh or both")
     margin: Number = Field(
         0.02, gt=0, le=0.5, description="a share above 0 and up to 0.5; an effect inside it is called equivalence"
