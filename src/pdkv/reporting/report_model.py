@@ -42,10 +42,10 @@ from pdkv.reporting.wording import Wording
 class ReportSettings:
     """The study's ``report`` section: title, language, and the (mode, dtype) that the others are compared with.
 
-    Without a ``title`` the report has one in its language. ``config`` is the file that the study comes from, as a person
-    names it from the project's folder, ``overrides`` the keys that the command line replaced, ``claims`` the file of the
-    claims to test, ``objectives`` the objectives.csv that recommendations are made from, ``margin`` the share within
-    which an effect is called equivalent, ``tables`` the folder of whole tables as seen from the report.
+    Without a ``title`` the report has one in its language. ``config`` is the file that the study comes from, as a
+    person names it from the project's folder, ``overrides`` the keys that the command line replaced, ``claims`` the
+    file of the claims to test, ``objectives`` the objectives.csv that recommendations are made from, ``margin`` the
+    share within which an effect is called equivalent, ``tables`` the folder of whole tables as seen from the report.
     """
 
     title: str | None
