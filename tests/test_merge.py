@@ -302,7 +302,7 @@ class TestFolders:
 
     def test_into_one_of_them_or_below(self, a: Path, b: Path) -> None:
         before = snapshot(a)
-        for into in (a, a / "results", a / "results/short"):
+        for into in (a, a / "results", a / "results/short", a / "x", a / "x/y"):
             assert "would be changed" in self.refused([a, b], into)
         assert snapshot(a) == before
 

@@ -56,7 +56,8 @@ def _refuse_places(homes: Sequence[Path], into: Path, results: Path) -> None:
             raise UserError(f"{seen[place]} and {home} are the same folder", remedy="name two folders")
         seen[place] = home
     for place, home in seen.items():
-        if results == place or place in results.parents or results in place.parents:
+        within = home.resolve() in results.parent.parents
+        if within or results == place or place in results.parents or results in place.parents:
             raise UserError(f"{home} would be changed by a merge into {into}", remedy="name another folder: --into C")
     if results.exists() and not (results.is_dir() and not any(results.iterdir())):
         raise UserError(
