@@ -13,7 +13,7 @@ from pdkv.reporting.report_phrases import HEADLINES, hardware_pair, headline, sh
 from pdkv.reporting.report_refusals import refusals
 from pdkv.reporting.wording import Wording
 
-# What the sentences tell; medians stand in the tables.
+# In what sentences tell a difference; medians stand in the tables.
 TOLD = (*(number for number in HEADLINES if number[1] != "median"), (PER_DEVICE, "value"))
 
 

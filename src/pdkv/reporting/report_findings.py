@@ -4,7 +4,7 @@ Comparisons of one verdict are told together, so that a person reads a few sente
 verdicts, differences are told as what they are: observations.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,7 +67,7 @@ class Told:
 
 
 def comparisons(
-    results: StudyResults, factor: str, cells: Iterable[Cell], numbers: Sequence[Number], say: Wording
+    results: StudyResults, factor: str, cells: Iterable[Cell], numbers: Collection[Number], say: Wording
 ) -> list[Told]:
     """All comparisons of one factor in these numbers, load level by load level, that the study holds."""
     wanted: dict[str, list[Cell]] = {}
@@ -93,6 +93,11 @@ def named(cell: Cell, indexes: Iterable[int], say: Wording) -> str:
 def cell_of(members: Sequence[Told], say: Wording) -> str:
     """The name of the cell that these comparisons are about."""
     return named(members[0].cell, [each.index for each in members], say)
+
+
+def number_and_cell_of(say: Wording) -> Callable[[Sequence[Told]], str]:
+    """Of comparisons of one cell in one number: ``mean TTFT of 1p1d/fp8``."""
+    return lambda members: say("findings.of", number=number_phrase(*members[0].number, say), cell=cell_of(members, say))
 
 
 def tell_decided(told: Sequence[Told], name_of: Callable[[Sequence[Told]], str], margin: float, say: Wording) -> str:

@@ -30,17 +30,19 @@ def describe_interactions(results: StudyResults, numbers: Sequence[Number], marg
 
 
 def tell_interactions(results: StudyResults, numbers: Sequence[Number], margin: float, say: Wording) -> Bullets:
-    """What was decided, a sentence for each mode, precision and load; then what would decide the rest."""
+    """What was decided in ``numbers``, a sentence for each mode, precision and load; then what would decide the rest,
+    in all numbers of the table."""
     told = [
         each
-        for each in comparisons(results, "interaction", results.cells, numbers, say)
+        for each in comparisons(results, "interaction", results.cells, dict.fromkeys((*HEADLINES, *numbers)), say)
         if each.kind != "none" and not each.same
     ]
     sentences = []
     for cell in dict.fromkeys(each.cell for each in told):
         of_cell = [each for each in told if each.cell is cell]
         base = of_cell[0].base
-        for levels, group in group_decided(results, of_cell, say):
+        of_numbers = [each for each in of_cell if each.number in numbers]
+        for levels, group in group_decided(results, of_numbers, say):
             doubtful = any(
                 named(each, (member.index for member in group), say) != each.name
                 for each in _cells_behind(results, cell, base)

@@ -15,6 +15,7 @@ from pdkv.reporting.report_findings import (
     cell_of,
     comparisons,
     named,
+    number_and_cell_of,
     tell_decided,
     tell_noise,
     tell_open,
@@ -75,7 +76,7 @@ def tell_findings(
         if parts:
             base = named(of_number[0].base, (each.index for each in of_number), say)
             sentences.append(say("findings.decided", base=base, number=number_phrase(*number, say), parts=parts))
-    still_open = tell_open(told, lambda members: _number_and_name(members, say), say)
+    still_open = tell_open(told, number_and_cell_of(say), say)
     few = [each for each in told if each.kind == "observed"]
     return [
         *sentences,
@@ -145,10 +146,6 @@ def _figures(results: StudyResults, path: Callable[[str, int], str], caption: st
         for index, point in enumerate(results.points_of(workload))
         if any(cell.point(index) for cell in results.cells_of(workload))
     ]
-
-
-def _number_and_name(members: Sequence[Told], say: Wording) -> str:
-    return say("findings.of", number=number_phrase(*members[0].number, say), cell=cell_of(members, say))
 
 
 def _names(told: Sequence[Told], say: Wording) -> str:

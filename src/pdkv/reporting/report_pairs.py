@@ -11,12 +11,22 @@ from pdkv.reporting.report_findings import (
     Told,
     comparisons,
     named,
+    number_and_cell_of,
     tell_more,
     tell_noise,
+    tell_open,
     tell_range,
     tell_without_interval,
 )
-from pdkv.reporting.report_phrases import change_digits, hardware_pair, levels_phrase, listed, listed_few, number_phrase
+from pdkv.reporting.report_phrases import (
+    HEADLINES,
+    change_digits,
+    hardware_pair,
+    levels_phrase,
+    listed,
+    listed_few,
+    number_phrase,
+)
 from pdkv.reporting.wording import Wording
 
 
@@ -28,12 +38,18 @@ def tell_pairs(
     margin: float,
     say: Wording,
 ) -> Bullets:
-    """What was decided between each of ``cells`` and its base of this factor, then what would decide the rest.
+    """What was decided in ``numbers`` between each of ``cells`` and its base of this factor, then what would decide
+    the rest, in all numbers of the table.
 
     Where launches are too few for any verdict, that is all that is said: the table shows
     what was observed.
     """
-    told = [each for each in comparisons(results, factor, cells, numbers, say) if each.kind != "none"]
+    told = [
+        each
+        for each in comparisons(results, factor, cells, dict.fromkeys((*HEADLINES, *numbers)), say)
+        # Per device, on as much hardware, the same changes are told once more.
+        if each.kind != "none" and not (each.number[0] == PER_DEVICE and each.cell.hardware == each.base.hardware)
+    ]
     sentences = []
     pairs: dict[Cell, list[Told]] = {}
     for each in told:
@@ -42,8 +58,7 @@ def tell_pairs(
         if of_pair[0].same:
             sentences.append(say("findings.same", cell=cell.name, base=of_pair[0].base.name))
             continue
-        if cell.hardware == of_pair[0].base.hardware:  # the same changes once more
-            of_pair = [each for each in of_pair if each.number[0] != PER_DEVICE]
+        of_pair = [each for each in of_pair if each.number in numbers]
         for levels, group in group_decided(results, of_pair, say):
             indexes = [each.index for each in group]
             words = {
@@ -87,10 +102,16 @@ def tell_parts(told: Sequence[Told], margin: float, say: Wording) -> str:
 
 
 def tell_undecided(told: Sequence[Told], say: Wording) -> list[str]:
-    """What would decide the open ones, which percentiles have no verdict, and that launches are too few."""
-    still_open = [each.effect.row.get("more_repeats") or "" for each in told if each.kind == "open"]
+    """What would decide the open ones, which percentiles have no verdict, and that launches are too few.
+
+    Open ones of the table together, for it shows which they are; those of numbers that are not in it by their names.
+    """
+    in_table = [each for each in told if each.number in HEADLINES]
+    still_open = [each.effect.row.get("more_repeats") or "" for each in in_table if each.kind == "open"]
     few = [each for each in told if each.kind == "observed"]
     sentences = [say("findings.pairs_open", advice=tell_more(still_open, say))] if still_open else []
+    if beside := tell_open([each for each in told if each.number not in HEADLINES], number_and_cell_of(say), say):
+        sentences.append(say("findings.stays_open", parts=beside))
     sentences += [*tell_noise(told, say), *tell_without_interval(told, say)]
     if few and len(few) == len(told):
         sentences.append(say("findings.all_observed"))
