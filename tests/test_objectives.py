@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from sample_results import Sample, write_sample
 
-from pdkv.analysing.contests import SAME, STATED, Entrant, decide_contests, hold_contest
+from pdkv.analysing.comparison import comparison_rows
+from pdkv.analysing.contests import SAME, STATED, TOO_FEW_STATED, Entrant, decide_contests, hold_contest
 from pdkv.analysing.hardware_units import KV_PER_DEVICE
 from pdkv.analysing.objective_places import Outcome, read_outcomes
 from pdkv.analysing.objective_races import (
@@ -139,6 +140,21 @@ class TestPlaces:
         assert found["c"].note == f"{launches} repeat{'s' if launches > 1 else ''} in common, 3 are needed"
         assert found["a"].against and found["a"].against.cell["mode"] == "b"
 
+    def test_what_it_lacks_is_counted_with_the_cell_that_it_has_most_repeats_in_common_with(self) -> None:
+        """Another cell with one launch does not make two launches one."""
+        found = race(entrant("a", CLEAR), entrant("b", FAR), entrant("c", (2.0, 2.0)), entrant("d", (2.0,)))
+        assert places(found) == {"a": "best", "b": "worse", "c": "not tested", "d": "not tested"}
+        assert (found["c"].repeats, found["c"].more, found["c"].note) == (2, "1", "2 repeats in common, 3 are needed")
+        assert (found["d"].repeats, found["d"].more, found["d"].note) == (1, "2", "1 repeat in common, 3 are needed")
+
+    def test_what_an_undecided_pair_lacks_is_that_pairs(self) -> None:
+        """A cell that ran less often stands in the race, and its missing launches are its own."""
+        found = race(entrant("a", CLEAR), entrant("b", FAR), entrant("c", (3.0,)), stat="p99")
+        assert set(places(found).values()) == {"not decided"}
+        told = {name: (each.repeats, each.more, each.note) for name, each in found.items()}
+        four, one = (4, "1", "4 repeats in common, 5 are needed"), (1, "4", "1 repeat in common, 5 are needed")
+        assert told == {"a": four, "b": four, "c": one}
+
     def test_it_stands_apart_beside_one_that_could_not_be_tested_for_another_reason(self) -> None:
         rows = [entrant("a", CLEAR), entrant("b", FAR), entrant("c", (2.0,))]
         zero = race(*rows, entrant("d", (1.0, 1.0, 0.0, 1.0)), higher=True)
@@ -176,6 +192,27 @@ class TestPlaces:
             assert places(found)["b"] == "best"
             assert found["b"].ratio == pytest.approx(2, rel=0.01) and found["b"].interval is None
             assert found["b"].note == STATED and found["b"].more == ""
+
+    def test_in_what_the_engine_states_two_launches_are_tested_and_one_is_not(self) -> None:
+        """With two launches a cell is put aside, or may be the best; with one it stands apart."""
+        kv = {"higher": True, "metric": KV_PER_DEVICE}
+        full, half = entrant("full", (100.0, 100.0, 100.0)), entrant("half", (50.0, 50.0))
+        found = race(full, half, entrant("twice", (100.0, 100.0)), entrant("once", (50.0,)), **kv)
+        assert places(found) == {
+            "full": "cannot tell", "half": "worse", "twice": "cannot tell", "once": "not tested",
+        }  # fmt: skip
+        assert found["half"].note == STATED and found["half"].more == ""
+        assert (found["twice"].more, found["twice"].note) == ("1", "2 repeats in common, 3 are needed")
+        assert (found["once"].repeats, found["once"].more, found["once"].note) == (1, "1", TOO_FEW_STATED)
+        alike = race(full, half, entrant("once", (100.0,)), **kv)
+        assert places(alike) == {"full": "best", "half": "worse", "once": "not tested"}
+        assert alike["once"].more == "1", "one more puts half aside, two more show that it is as good as full"
+
+    def test_launches_that_state_it_need_not_be_of_the_same_repeats(self) -> None:
+        found = race(
+            entrant("a", (100.0, 100.0, 100.0)), entrant("b", (50.0, 50.0), first=7), higher=True, metric=KV_PER_DEVICE
+        )
+        assert places(found) == {"a": "best", "b": "worse"}
 
     def test_nor_is_what_it_states_beyond_doubt_within_the_yardstick(self) -> None:
         pair = hold_contest(
@@ -337,6 +374,33 @@ class TestCells:
         assert fast["ratio"] == pytest.approx(0.75, abs=0.001)
         assert (slow["value"], fast["value"]) == (pytest.approx(110.5), pytest.approx(150.77, abs=0.01))
         assert fast["note"] == slow["note"] == OTHER_WAY
+
+    @pytest.mark.parametrize("launches", [(5, 5, 2, 1), (2, 2, 1, 1)])
+    def test_of_the_same_pair_both_files_say_how_many_launches_there_are_and_are_missing(
+        self, tmp_path: Path, launches: tuple[int, ...]
+    ) -> None:
+        """In some races of the first study cells are not tested; in the second nothing is decided."""
+        cells = cells_of(tmp_path, replace(GPUS, modes=("default", "unchunked"), dtypes=("fp16",)))
+        third, fourth = third_of(cells[1]), third_of(cells[1])
+        fourth["mode"] = fourth["trials"][0]["launch"]["identity"] = "fourth"
+        cells += [third, fourth]
+        for cell, count in zip(cells, launches, strict=True):
+            for point in cell["points"]:
+                point["repeats"], point["launches"] = point["repeats"][:count], count
+                point["per_launch"] = point["per_launch"][:count]
+            cell["trials"] = cell["trials"][:count]
+        missing = {
+            (row["mode"], row["concurrency"], row["metric"], row["stat"]): (row["launches"], row["more_repeats"])
+            for row in comparison_rows(cells, "default", "fp16")
+            if row["factor"] == "mode"
+        }
+        few = [row for row in objective_rows(cells) if row["mode"] in ("third", "fourth")]
+        held = [row for row in few if row["objective"] != "capacity" and row["against_mode"] in ("default", None)]
+        assert {row["mode"] for row in held} == {"third", "fourth"}
+        assert {row["place"] for row in held} == {"not tested" if launches[0] == 5 else "not decided"}
+        for row in held:
+            number = (row["mode"], row["concurrency"], row["metric"], row["stat"])
+            assert (row["launches"], row["more_repeats"]) == missing[number], number
 
     def test_one_launch_of_a_third_cell_changes_no_value_and_no_leader(self, tmp_path: Path) -> None:
         cells = cells_of(tmp_path, replace(GPUS, modes=("default", "unchunked"), dtypes=("fp16",), launches=3))

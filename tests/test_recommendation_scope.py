@@ -2,6 +2,7 @@
 
 from test_report_findings import RESULTS, SAY, SHOWN, cell, conclude, placed
 
+from pdkv.analysing.contests import STATED, TOO_FEW_STATED
 from pdkv.analysing.objective_places import outcomes_of
 from pdkv.analysing.study_results import Cell, StudyResults
 from pdkv.reporting.report_recommendations import say_what_is_recommended
@@ -122,6 +123,18 @@ def test_a_cell_with_too_few_launches_is_named_apart_from_the_candidates() -> No
     assert table.rows[0][3].text == "cannot tell between a/fp16, b/fp16"
     assert table.rows[0][3].under == "shown worse: d/fp16\nnot tested: c/fp16"
     assert table.rows[0][7].text == "4"
+
+
+def test_in_capacity_not_tested_is_who_has_one_launch() -> None:
+    goal = {"objective": "capacity", "metric": "kv_cache_tokens_per_device", "stat": "value", "concurrency": ""}
+    one = placed("c", "not tested", more_repeats="1", launches="1", note=TOO_FEW_STATED, **goal)
+    two = placed("b", "worse", value="50", launches="2", note=STATED, **{**goal, "unit": "tokens/GPU"})
+    best = placed("a", "best", **{**SHOWN, "ratio": "2", "ci_low": "", "ci_high": ""}, **goal, unit="tokens/GPU")
+    said, table = conclude(best, two, one)
+    assert said[0].endswith("; not tested (fewer than 2 launches): c/fp16.")
+    assert "in common" not in said[0]
+    assert any("in capacity only one launch" in note for note in table.notes)
+    assert any("capacity, which the engines state, two to put a cell aside" in note for note in table.notes)
 
 
 def test_loads_at_which_other_cells_were_tested_are_told_apart() -> None:

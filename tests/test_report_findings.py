@@ -1,5 +1,6 @@
 """Findings and recommendations in words: nothing is said that a verdict does not carry, and every verdict is said."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from pdkv.reporting.report_interactions import describe_interactions, tell_inter
 from pdkv.reporting.report_metrics import NUMBERS, tell_findings
 from pdkv.reporting.report_model import ReportSettings, read_report, texts_of
 from pdkv.reporting.report_pairs import tell_pairs
+from pdkv.reporting.report_phrases import HEADLINES
 from pdkv.reporting.report_recommendations import describe_conclusion, say_what_is_recommended
 from pdkv.reporting.report_refusals import say_what_is_refused
 from pdkv.reporting.wording import Wording
@@ -347,6 +349,53 @@ class TestPairs:
         assert "TPOT" not in decided
         assert still_open == "Where the table says cannot tell, about 4 more repeats would likely decide."
 
+    def test_what_would_decide_the_open_ones_is_told_of_every_number_of_the_table(self) -> None:
+        """Medians too, which the sentences on what was decided leave out."""
+        mean, median = ({**OPEN, "metric": "ttft", "stat": stat} for stat in ("mean", "median"))
+        (said,) = self.told(
+            effect("1p1d", factor="mode", **{**mean, "more_repeats": "1"}),
+            effect("1p1d", factor="mode", **{**median, "more_repeats": "3"}),
+            effect("1p1d", factor="mode", **{**median, "stat": "p90", "more_repeats": "9"}),  # in no column
+        )
+        assert said == "Where the table says cannot tell, from 1 to 3 more repeats would likely decide."
+        (alone,) = self.told(effect("1p1d", factor="mode", **median))
+        assert alone == "Where the table says cannot tell, about 4 more repeats would likely decide."
+        (decided,) = self.told(effect("1p1d", factor="mode"), effect("1p1d", factor="mode", stat="median"))
+        assert "median" not in decided
+
+    def test_an_open_number_that_is_not_in_the_table_has_its_name(self) -> None:
+        per_gpu = {**OPEN, "metric": "output_throughput_per_device", "stat": "value"}
+        assert self.told(effect("1p1d", factor="mode", **per_gpu)) == (
+            "It cannot be told whether there is a difference in output throughput per GPU or core of 1p1d/fp16 "
+            "(c = 2): about 4 more repeats would likely decide.",
+        )
+        assert self.told(effect("chunked", factor="mode", **per_gpu)) == (), "on as much hardware the total says it"
+
+    @pytest.mark.parametrize(
+        ("factor", "advice"),
+        [
+            ("mode", "from 1 to 3 more repeats would likely decide."),
+            ("dtype", "from 23 to 30 more repeats would likely decide some of it; for the rest more than 47 "),
+            ("interaction", "from 2 to 46 more repeats would likely decide some of it; for the rest more than 47 "),
+        ],
+    )
+    def test_of_a_real_study_it_is_what_its_comparisons_say(self, factor: str, advice: str) -> None:
+        with (Path(__file__).parent.parent / "docs/studies/h200-8b/comparisons.csv").open(newline="") as file:
+            rows = [
+                row for row in csv.DictReader(file) if row["factor"] == factor and row["mode"] in ("default", "1p1d")
+            ]
+        cells = [cell(mode, dtype) for mode in ("default", "1p1d") for dtype in ("bf16", "fp8")]
+        results = StudyResults(cells, [Effect({**row, "workload": "w"}) for row in rows])
+        if factor == "interaction":
+            said = tell_interactions(results, TOLD[:-1], 0.02, SAY).items
+        else:
+            said = tell_pairs(results, factor, cells, TOLD, 0.02, SAY).items
+        (still_open,) = (each for each in said if each.startswith("Where the table says cannot tell"))
+        assert still_open.startswith(f"Where the table says cannot tell, {advice}")
+        shown = [row["more_repeats"] for row in rows if (row["metric"], row["stat"]) in HEADLINES and row["ci_low"]]
+        near = sorted(int(more) for more in shown if more and not more.startswith(">"))
+        assert advice.startswith(f"from {near[0]} to {near[-1]} "), "the file that lies beside the report"
+
     def test_one_launch_has_no_sentence_for_any_pair(self) -> None:
         said = self.told(effect("1p1d", factor="mode", **ONE_LAUNCH), effect("chunked", factor="mode", **ONE_LAUNCH))
         assert said == ("Too few launches for a verdict: the table shows what was observed.",)
@@ -480,6 +529,38 @@ class TestRecommendation:
         assert shown(table)[0] == ["observed best: a/fp16", "100 ms", "b/fp16 / 150 ms", "−33.3%", "2"]
         assert not any(value.best for line in table.rows for value in line)
         assert not [word for word in VERDICT_WORDS for text in (*said, *shown(table)[0]) if word in text]
+
+    def test_more_launches_are_promised_only_to_numbers_that_lack_nothing_else(self) -> None:
+        """One launch of ten requests: with four more there is a p99 ITL, and none of TTFT and E2EL."""
+        few = {"objective": "tail", "stat": "p99", "launches": "1"}
+        weak = {**few, "note": "10 values in a launch cannot carry a p99"}
+        mean = [placed(name, "not decided", more_repeats="2", launches="1") for name in "ab"]
+        itl = [placed(name, "not decided", more_repeats="4", metric="itl", **few) for name in "ab"]
+        others = [placed(name, "not decided", metric=metric, **weak) for metric in ("ttft", "e2el") for name in "ab"]
+        said, table = conclude(*mean, *itl, *others)
+        assert said == [
+            "Nothing can be recommended yet, for there are too few launches for a verdict: 2 more launches of each "
+            "cell (repeats, in the config file) would allow verdicts, 4 more those on p99 ITL. More launches alone "
+            "would not decide p99 TTFT and p99 E2EL: 10 values in a launch cannot carry a p99."
+        ]
+        assert [(line[0].text, line[7].text + line[7].mark) for line in table.rows] == [
+            ("First token (mean TTFT)", "2"), ("Tail (p99 ITL)", "4"), ("Tail (p99 TTFT)", "–*"),
+            ("Tail (p99 E2EL)", "–*"),
+        ]  # fmt: skip
+        assert say_what_is_recommended(RESULTS, outcomes_of([*mean, *itl, *others]), 0.02, SAY)[0] == said[0]
+
+    def test_a_number_that_lacks_more_than_launches_at_some_loads_is_told_with_them(self) -> None:
+        few = {"objective": "tail", "stat": "p99", "launches": "1"}
+        mean = [placed(name, "not decided", more_repeats="2", launches="1") for name in "ab"]
+        there = [placed(name, "not decided", more_repeats="4", concurrency="64", **few) for name in "ab"]
+        here = [
+            placed(name, "not decided", note=note, **few) for name, note in (("a", "10 values"), ("b", "12 values"))
+        ]
+        said, _ = conclude(*mean, *here, *there)
+        assert said[0].endswith(
+            ", 4 more those on p99 TTFT (c = 64). More launches alone would not decide p99 TTFT (c = 2): why stands "
+            "below the table of the conclusion."
+        )
 
     def test_cells_that_are_split_say_why_and_promise_nothing_across(self) -> None:
         cells = [cell(mode) for mode in "abcd"]

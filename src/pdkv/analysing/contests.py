@@ -25,6 +25,7 @@ SAME = "same resolved configuration"
 NO_RATIO = "a value is 0"
 STATED = "stated by the engine, in every launch on the same side"
 MIN_LAUNCHES_STATED = 2
+TOO_FEW_STATED = f"only 1 launch of one of the two, {MIN_LAUNCHES_STATED} of each are needed to put one aside"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,8 @@ class Contest:
 
     ``undecided`` contests of its family are still open. ``wanted``: repeats that are missing for any verdict.
     ``yardstick``: what cells that ran the same differ by in this number. ``stated``: the number is not measured, the
-    engine says it. ``few``: too few launches of the same repeats for a test, whatever else may stand in its way.
+    engine says it. ``few``: too few launches of the same repeats for a test, whatever else may stand in its way; of a
+    number that is stated too few launches, whichever their repeats.
     """
 
     first: Entrant
@@ -89,7 +91,7 @@ def hold_contest(first: Entrant, second: Entrant, stat: str, *, same: bool, metr
     else:
         contest.ratio = geometric_mean(ratios) if ratios else None
     wanted = launches_wanted(metric, stat)
-    contest.few = len(common) < wanted
+    contest.few = _missing_to_be_stated(contest) > 0 if contest.stated else len(common) < wanted
     if same:
         contest.verdict, contest.why = "equivalent", SAME
     elif weak:
@@ -131,13 +133,20 @@ def _decide_what_is_stated(contest: Contest, margin: float) -> None:
     """A lead in a number that engines state, although launches are too few for an interval of its ratio.
 
     What they say hardly varies, so two launches of each show it: all of one side above all of the other, by more than
-    the margin and the yardstick. That two are equal takes an interval.
+    the margin and the yardstick. That two are equal takes an interval, and so the launches that are wanted anyway.
     """
     first, second = (sorted(each.by_repeat.values()) for each in (contest.first, contest.second))
-    if min(len(first), len(second)) < MIN_LAUNCHES_STATED:
-        return
     verdict, nearest = ("higher", first[0] / second[-1]) if first[0] > second[-1] else ("lower", second[0] / first[-1])
-    if nearest > 1 + margin and not is_no_larger(nearest, contest.yardstick):
-        contest.verdict, contest.why, contest.wanted = verdict, STATED, ""
-        if contest.ratio is None:
-            contest.ratio = contest.first.value / contest.second.value
+    if nearest <= 1 + margin or is_no_larger(nearest, contest.yardstick):
+        return
+    if missing := _missing_to_be_stated(contest):
+        contest.why, contest.wanted = TOO_FEW_STATED, str(missing)
+        return
+    contest.verdict, contest.why, contest.wanted = verdict, STATED, ""
+    if contest.ratio is None:
+        contest.ratio = contest.first.value / contest.second.value
+
+
+def _missing_to_be_stated(contest: Contest) -> int:
+    fewest = min(len(each.by_repeat) for each in (contest.first, contest.second))
+    return max(0, MIN_LAUNCHES_STATED - fewest)

@@ -7,7 +7,7 @@ What is not put aside may be the best. Who has too few launches to be tested aga
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pdkv.analysing.contests import Contest, Entrant
@@ -52,7 +52,7 @@ def standings(race: Race) -> list[Standing]:
     tested = [entrant for entrant in race.entrants if not _is_untested(race, entrant)]
     contests = [each for each in race.contests if each.first in tested and each.second in tested]
     placed = {each.entrant: each for each in _of_tested(Race(tested, race.higher, contests))}
-    return [placed.get(entrant) or _too_few(race, entrant, "not tested") for entrant in race.entrants]
+    return [placed.get(entrant) or _untested(race, entrant) for entrant in race.entrants]
 
 
 def _is_untested(race: Race, entrant: Entrant) -> bool:
@@ -181,15 +181,17 @@ def _observed(race: Race, entrant: Entrant, leader: Entrant) -> Standing:
         shown = min([each for each in own if _follower(race, each) is not entrant] or own, key=_distance)
     else:
         shown = next(each for each in own if each.has(leader))
-    seen, few = _told(entrant, "not decided", shown), _too_few(race, entrant, "not decided")
-    turned = OTHER_WAY if _values_point_the_other_way(shown) else ""
-    return replace(seen, more=few.more, note="; ".join(note for note in (few.note, turned) if note))
+    return _told(entrant, "not decided", shown)
 
 
-def _too_few(race: Race, entrant: Entrant, place: Place) -> Standing:
-    own = [contest for contest in race.contests if contest.has(entrant)]
-    fewest = min(own, key=lambda contest: (contest.same, contest.repeats))
-    return Standing(entrant, place, repeats=fewest.repeats, more=fewest.more, note=fewest.why)
+def _untested(race: Race, entrant: Entrant) -> Standing:
+    """What it lacks until it is tested against anyone: of its contests the one that the fewest launches are missing to.
+
+    Of those alike the one with the most repeats in common.
+    """
+    own = [contest for contest in race.contests if contest.has(entrant) and not contest.same]
+    nearest = min(own, key=lambda contest: (int(contest.wanted) if contest.wanted else math.inf, -contest.repeats))
+    return Standing(entrant, "not tested", repeats=nearest.repeats, more=nearest.more, note=nearest.why)
 
 
 def _other(contest: Contest, entrant: Entrant) -> Entrant:

@@ -16,7 +16,7 @@ from pdkv.reporting.report_outcomes import (
     objective_name,
     split_from,
 )
-from pdkv.reporting.report_phrases import counted, listed, listed_few, listed_some, separated
+from pdkv.reporting.report_phrases import counted, listed, listed_few, listed_some, number_phrase, separated
 from pdkv.reporting.report_service import percent
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -24,7 +24,7 @@ from pdkv.reporting.wording import Wording
 OPTIONAL = ("goodput", "cost", "service cost")
 
 
-def tell_nothing(races: Sequence[Outcome], say: Wording) -> str:
+def tell_nothing(results: StudyResults, races: Sequence[Outcome], say: Wording) -> str:
     """That no cell could be put aside anywhere, and what would be needed."""
     undecided = [race for race in races if race.place == "cannot tell"]
     if undecided:
@@ -34,17 +34,58 @@ def tell_nothing(races: Sequence[Outcome], say: Wording) -> str:
         return say("recommend.nothing_tested")
     needed: dict[str, int] = {}
     for race in few:
-        kind = "p99" if race.stat == "p99" else "goodput" if race.metric in OF_SERVICE else "other"
-        needed[kind] = max(needed.get(kind, 0), int(race.more_repeats))
+        needed[_kind(race)] = max(needed.get(_kind(race), 0), int(race.more_repeats))
     first = needed.get("other") or min(needed.values())
     later = [kind for kind in ("p99", "goodput") if needed.get(kind, 0) > first]
     wanted = counted(first, "recommend.more_launches", say)
+    beyond = [race for race in races if not race.more_repeats]
     if later:
-        names = listed([say(f"recommend.later.{kind}") for kind in later], say)
-        wanted = say("recommend.more_later", wanted=wanted, count=max(needed[kind] for kind in later), numbers=names)
+        names = [name for kind in later for name in _later(results, kind, few, beyond, say)]
+        count = max(needed[kind] for kind in later)
+        wanted = say("recommend.more_later", wanted=wanted, count=count, numbers=listed(names, say))
     places = in_places(races)
     split = any(split_from(places, race) for race in races)
-    return say("recommend.nothing_yet_split" if split else "recommend.nothing_yet", wanted=wanted)
+    said = say("recommend.nothing_yet_split" if split else "recommend.nothing_yet", wanted=wanted)
+    return said + _tell_beyond(results, beyond, few, say)
+
+
+def _kind(race: Outcome) -> str:
+    """Which numbers want as many launches."""
+    return "p99" if race.stat == "p99" else "goodput" if race.metric in OF_SERVICE else "other"
+
+
+def _later(
+    results: StudyResults, kind: str, few: Sequence[Outcome], beyond: Sequence[Outcome], say: Wording
+) -> list[str]:
+    """``a p99``; where launches are not all that some numbers of the kind lack, those of which they are."""
+    of_kind = [race for race in beyond if _kind(race) == kind]
+    if not of_kind:
+        return [say(f"recommend.later.{kind}")]
+    return _numbers(results, [race for race in few if _kind(race) == kind], of_kind, say)
+
+
+def _tell_beyond(results: StudyResults, beyond: Sequence[Outcome], few: Sequence[Outcome], say: Wording) -> str:
+    """The numbers in which launches alone would decide nothing, with the reason where it is one; empty without any."""
+    if not beyond:
+        return ""
+    names = listed(_numbers(results, beyond, few, say), say)
+    reasons = {retell(cell.why_open, say) for race in beyond for cell in race.cells if cell.why_open}
+    if len(reasons) == 1:
+        return say("recommend.beyond_launches_why", numbers=names, why=reasons.pop())
+    return say("recommend.beyond_launches", numbers=names)
+
+
+def _numbers(results: StudyResults, races: Sequence[Outcome], others: Sequence[Outcome], say: Wording) -> list[str]:
+    """``p99 TTFT``; ``p99 TTFT (c = 2)`` where ``others`` have the number too."""
+    elsewhere = {(race.metric, race.stat) for race in others}
+    names = []
+    for number in dict.fromkeys((race.metric, race.stat) for race in races):
+        name = number_phrase(*number, say)
+        levels = [level_name(results, race, say) for race in races if (race.metric, race.stat) == number]
+        if number in elsewhere and any(levels):
+            name = say("findings.entry", name=name, effects=listed_few(dict.fromkeys(filter(None, levels)), say))
+        names.append(name)
+    return names
 
 
 def tell_open(races: Sequence[Outcome], say: Wording) -> list[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from pdkv.analysing.compared_numbers import launches_wanted
+from pdkv.analysing.contests import MIN_LAUNCHES_STATED
+from pdkv.analysing.hardware_units import KV_PER_DEVICE
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.objective_numbers import OF_SERVICE, goal_of
 from pdkv.analysing.objective_places import Outcome, PlacedCell
@@ -71,9 +73,14 @@ def said_cells(outcome: Outcome, cells: Sequence[PlacedCell], say: Wording) -> s
     return listed_few([said_cell(cell, say) for cell in cells], say)
 
 
-def launches_needed(outcome: Outcome) -> int:
-    """How many launches of the same repeats as another cell's a cell must have to be tested."""
-    return launches_wanted(outcome.metric, outcome.stat)
+def tell_untested(outcome: Outcome, say: Wording) -> str:
+    """Which cells had too few launches, of the same repeats as another cell's, to be tested; empty where none had."""
+    if not outcome.untested:
+        return ""
+    cells = listed_few([said_cell(cell, say) for cell in outcome.untested], say)
+    if outcome.metric == KV_PER_DEVICE:
+        return say("recommend.untested_stated", count=MIN_LAUNCHES_STATED, cells=cells)
+    return say("recommend.untested", count=launches_wanted(outcome.metric, outcome.stat), cells=cells)
 
 
 def marked_cells(cells: Iterable[PlacedCell], say: Wording) -> str:

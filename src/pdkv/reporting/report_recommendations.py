@@ -19,13 +19,13 @@ from pdkv.reporting.report_outcomes import (
     in_places,
     interval_ends,
     is_hardly_served,
-    launches_needed,
     level_name,
     numbers_of,
     of_number,
     others_in_place,
     said_cell,
     said_cells,
+    tell_untested,
 )
 from pdkv.reporting.report_phrases import counted, digits_of_changes, levels_phrase, listed_few, separated
 from pdkv.reporting.wording import Wording
@@ -47,7 +47,7 @@ def describe_conclusion(
         for alike in _alike(places, of_number(races, number))
     ]
     if races and not carried:
-        blocks.append(Paragraph(tell_nothing(races, say)))
+        blocks.append(Paragraph(tell_nothing(results, races, say)))
     missing = tell_missing(results, outcomes, races, say)
     if carried or missing:
         blocks.append(Bullets((*carried, *(tell_open(races, say) if carried else []), *missing)))
@@ -79,7 +79,7 @@ def say_what_is_recommended(
     if not races:
         return []
     if not sentences:
-        return [tell_nothing(races, say)]
+        return [tell_nothing(results, races, say)]
     return [*sentences, *tell_open(races, say), *tell_missing(results, outcomes, races, say)]
 
 
@@ -146,9 +146,7 @@ def _told(
 ) -> str:
     """``with 2 GPUs at c = 2 and c = 64, 2x/fp8 is best``."""
     clause = _among(outcomes, alike[0], _clause(results, alike, margin, say, lead=lead), say)
-    if untested := alike[0].untested:
-        cells = listed_few([said_cell(cell, say) for cell in untested], say)
-        apart = say("recommend.untested", count=launches_needed(alike[0]), cells=cells)
+    if apart := tell_untested(alike[0], say):
         clause = say("recommend.and_apart", clause=clause, apart=apart)
     named = [text for each in alike if (text := level_name(results, each, say))]
     levels = levels_phrase(named, results, say)
