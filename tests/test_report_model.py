@@ -617,7 +617,7 @@ class TestOtherSections:
         rows = rows_by_label(table(six, "KV-cache capacity"))
         assert rows["default/fp8/single"][2].text == "93,184"
         assert "1p1d/fp16/decode-0" in rows
-        assert rows_by_label(table(six, "Settings that"))["default/fp8/single"][2].text == "fp8"
+        assert rows_by_label(table(six, "Settings as"))["default/fp8/single"][2].text == "fp8"
 
     def test_a_capacity_is_the_mean_of_the_launches_as_it_is_compared(self, tmp_path: Path) -> None:
         """Not that of the first launch: the change under it would be of another number."""
