@@ -15,6 +15,7 @@ from pdkv.study.config_promises import SIXTEEN_BIT
 
 ClaimVerdict = Literal["supported", "contradicted", "cannot tell", "not measured"]
 Cells = tuple[str, str, str, str]  # mode, dtype, mode and dtype of the other
+NOT_COMPARED = "the study makes no such comparison"
 SAME = "same resolved configuration"  # as comparisons.csv notes it
 SHOWN_DIGITS = 3  # of a ratio that is told as a change with one decimal: +100.0%
 DECIDED = ("lower", "higher", "equivalent")
@@ -143,7 +144,7 @@ def _judge(
             return Evidence(cells, None, "not measured", f"{'/'.join(cell)} is not in the study")
     effect = effects.get(cells)
     if effect is None:
-        return Evidence(cells, None, "not measured", "the study makes no such comparison")
+        return Evidence(cells, None, "not measured", NOT_COMPARED)
     if effect.ratio is None:
         return Evidence(cells, effect, "not measured", effect.row.get("note") or "no value")
     return Evidence(cells, effect, *_verdict(effect, test, margin))

@@ -3,11 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pdkv.analysing.claim_file import Claim, ClaimTest, in_language
+from pdkv.analysing.claim_file import Claim, in_language
 from pdkv.analysing.claims import Evidence, Finding, decided_interval, digits_of_size, verdicts_of_claims
 from pdkv.analysing.load_level import load_label
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Paragraph, Section, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_claim_sides import (
+    contradicted_by,
+    unequal_hardware,
+    unequal_hardware_by_claim,
+    why_not_measured,
+    with_hardware,
+)
 from pdkv.reporting.report_phrases import (
     change_digits,
     counted,
@@ -16,6 +23,7 @@ from pdkv.reporting.report_phrases import (
     is_suspect,
     level_of_label,
     listed,
+    listed_some,
 )
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -25,10 +33,12 @@ SUSPECT = "†"
 VERDICTS = ("supported", "contradicted", "cannot tell", "not measured")
 
 
-def say_how_claims_came_out(findings: Sequence[Finding], say: Wording) -> str:
-    """``14 claims put to the test: 3 supported, 2 contradicted, 9 cannot tell.``"""
+def say_how_claims_came_out(results: StudyResults, findings: Sequence[Finding], say: Wording) -> str:
+    """``14 claims put to the test: 3 supported, 2 contradicted, 9 cannot tell.``, and which on unequal hardware."""
     verdicts = list(verdicts_of_claims(findings).values())
-    return say("claims.came_out", claims=counted(len(verdicts), "claims.total", say), counts=_counts(verdicts, say))
+    text = say("claims.came_out", claims=counted(len(verdicts), "claims.total", say), counts=_counts(verdicts, say))
+    unequal = list(unequal_hardware_by_claim(results, findings, say))
+    return text + (say("claims.unequal", claims=listed_some(unequal, say)) if unequal else "")
 
 
 def describe_claims(
@@ -44,9 +54,11 @@ def describe_claims(
         blocks = _observed(results, claims, told, say)
     else:
         counts = _counts([finding.verdict for finding in told], say)
-        text = say("claims.introduction", claims=say_how_claims_came_out(findings, say), counts=counts)
+        text = say("claims.introduction", claims=say_how_claims_came_out(results, findings, say), counts=counts)
         verdicts = verdicts_of_claims(findings)
-        blocks = [Paragraph(text), _verdict_table(claims, verdicts, say), _test_table(results, claims, told, say)]
+        unequal = unequal_hardware_by_claim(results, findings, say)
+        summary = _verdict_table(claims, verdicts, unequal, say)
+        blocks = [Paragraph(text), summary, _test_table(results, claims, told, say)]
     return [Section(say("claims.title"), tuple(blocks))]
 
 
@@ -57,10 +69,22 @@ def _counts(verdicts: Sequence[str], say: Wording) -> str:
     )
 
 
-def _verdict_table(claims: Mapping[str, Claim], verdicts: Mapping[str, str], say: Wording) -> Table:
-    columns = (left(say("claims.id")), left(say("claims.says"), wide=True), left(say("claims.verdict")))
-    rows = tuple(row(*_said(name, claim, say), _verdict(verdicts[name], say)) for name, claim in claims.items())
-    return Table(say("claims.verdict_caption"), columns, rows, (say("claims.verdict_note"),))
+def _verdict_table(
+    claims: Mapping[str, Claim], verdicts: Mapping[str, str], unequal: Mapping[str, str], say: Wording
+) -> Table:
+    """The hardware has a column where cells on unequal amounts of it were compared."""
+    hardware = [left(say("mode.hardware"))] if unequal else []
+    columns = (left(say("claims.id")), left(say("claims.says"), wide=True), *hardware, left(say("claims.verdict")))
+    rows = tuple(
+        row(
+            *_said(name, claim, say),
+            *([unequal.get(name, DASH)] if unequal else []),
+            _verdict(verdicts[name], say),
+        )
+        for name, claim in claims.items()
+    )
+    notes = (say("claims.verdict_note"), *([say("claims.hardware_note")] if unequal else []))
+    return Table(say("claims.verdict_caption"), columns, rows, notes)
 
 
 def _test_table(results: StudyResults, claims: Mapping[str, Claim], findings: Sequence[Finding], say: Wording) -> Table:
@@ -70,7 +94,7 @@ def _test_table(results: StudyResults, claims: Mapping[str, Claim], findings: Se
         expected = _expected(finding, say)
         name = "" if finding.claim == shown[0] else finding.claim
         test = "" if (finding.claim, expected) == shown else expected
-        verdict = Value(_verdict(finding.verdict, say), under=_undecided(finding, say))
+        verdict = Value(_verdict(finding.verdict, say), under=_undecided(finding, say) or contradicted_by(finding, say))
         rows.append(row(name, test, *_measured(results, finding, claims[finding.claim], say), verdict))
         shown = (finding.claim, expected)
     columns = (
@@ -120,10 +144,11 @@ def _seen_over_loads(results: StudyResults, findings: Sequence[Finding], claim: 
     for finding in findings:
         for each in finding.evidence:
             if each.effect is None or each.effect.ratio is None:
-                other.append(retell(each.why, say))
+                other.append(why_not_measured(each, say))
                 continue
             mark = SUSPECT if _is_doubtful(results, finding, each) else ""
-            seen.setdefault(each.cells[0], []).append((each.effect.ratio, mark))
+            name = with_hardware(each.cells[0], unequal_hardware(results, finding, each, say), say)
+            seen.setdefault(name, []).append((each.effect.ratio, mark))
         if not finding.evidence:
             other.append(_measured(results, finding, claim, say)[1])
     texts = [f"{mode} {_span(changes, say)}" for mode, changes in seen.items()]
@@ -210,7 +235,7 @@ def _measured(results: StudyResults, finding: Finding, claim: Claim, say: Wordin
     if not finding.evidence:
         return DASH, say("claims.no_pair")
     level = level_of_label(finding.workload, finding.concurrency or "", results, say) or DASH
-    seen = [_seen(each, finding.test, _is_doubtful(results, finding, each), say) for each in finding.evidence]
+    seen = [_seen(results, finding, each, say) for each in finding.evidence]
     return level, say("list.semicolon").join(dict.fromkeys(seen))
 
 
@@ -226,13 +251,17 @@ def _is_doubtful(results: StudyResults, finding: Finding, evidence: Evidence) ->
     return any(is_suspect(cell, index) for cell in cells for index in indexes)
 
 
-def _seen(evidence: Evidence, test: ClaimTest, doubtful: bool, say: Wording) -> str:
-    """``1p1d +2.3% [+1.0%, +3.6%]`` with the interval that decides, and a mark where a cell is suspect."""
-    effect = evidence.effect
+def _seen(results: StudyResults, finding: Finding, evidence: Evidence, say: Wording) -> str:
+    """``1p1d (2 GPUs against 1 GPU) +2.3% [+1.0%, +3.6%]``: the hardware where it differs, the interval that decides,
+    and a mark where a cell is suspect."""
+    effect, test = evidence.effect, finding.test
     if effect is None or effect.ratio is None:
-        return retell(evidence.why, say)
-    digits = change_digits(effect) if test.at_least is None else digits_of_size(test.at_least) - 2
-    text = f"{evidence.cells[0]} {format_change(effect.ratio, digits)}{SUSPECT if doubtful else ''}"
+        return why_not_measured(evidence, say)
+    size = None if test is None else test.at_least
+    digits = change_digits(effect) if size is None else digits_of_size(size) - 2
+    mark = SUSPECT if _is_doubtful(results, finding, evidence) else ""
+    name = with_hardware(evidence.cells[0], unequal_hardware(results, finding, evidence, say), say)
+    text = f"{name} {format_change(effect.ratio, digits)}{mark}"
     interval = decided_interval(effect, test)
     if interval is None:
         return text

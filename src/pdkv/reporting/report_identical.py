@@ -8,6 +8,7 @@ from pdkv.reporting.report_blocks import Block, Bullets, Column, Paragraph, Sect
 from pdkv.reporting.report_phrases import (
     HEADLINES,
     cell_label,
+    format_both_ways,
     headline,
     is_suspect,
     listed_few,
@@ -17,7 +18,6 @@ from pdkv.reporting.report_phrases import (
 from pdkv.reporting.report_refusals import UNLIKE
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
-from pdkv.units import format_percent
 
 SUSPECT, NONE_SHARED = "†", "‡"
 
@@ -73,5 +73,5 @@ def _row(level: str, group: Sequence[Cell], index: int, say: Wording) -> list[tu
     mark = SUSPECT if any(is_suspect(cell, index) for cell in group) else ""
     if all(value is None for value in values):
         mark += NONE_SHARED
-    shown = (format_percent(None if value is None else 1 + value, sign=False) for value in values)
-    return [row(level, Value(say("list.comma").join(cell.name for cell in group), mark=mark), *shown)]
+    names = Value(say("list.comma").join(cell.name for cell in group), mark=mark)
+    return [row(level, names, *map(format_both_ways, values))]

@@ -1,10 +1,12 @@
 """What a reader might look for and the results do not carry."""
 
+from collections.abc import Sequence
+
 from pdkv.analysing.identical_cells import identical_groups
 from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.study_results import LATENCIES, Cell, StudyResults
 from pdkv.analysing.verdicts import MIN_LAUNCHES
-from pdkv.reporting.report_phrases import all_are_suspect, is_launched, listed, listed_few
+from pdkv.reporting.report_phrases import MOST_NAMED, all_are_suspect, is_launched, listed, listed_few
 from pdkv.reporting.report_setup import uses_random_weights
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -34,12 +36,8 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
         untold.append(say("untold.identical", groups=say("list.semicolon").join(dict.fromkeys(same))))
     suspect = [cell for cell in results.cells if cell.state == "suspect"]
     if suspect:
-        reasons = [retell(name, say) for cell in suspect for name in cell.suspect_checks]
-        if any(trial["state"] == "failed" for cell in suspect for trial in cell.trials):
-            reasons.append(say("untold.launch_failed"))
-        checks = listed(dict.fromkeys(reasons), say)
         key = "untold.all_suspect" if all_are_suspect(results) else "untold.suspect"
-        untold.append(say(key, cells=listed_few([cell.name for cell in suspect], say), checks=checks))
+        untold.append(say(key, doubts=_doubts(suspect, say)))
     gone = [cell.name for cell in results.cells if not cell.usable]
     if gone:
         untold.append(say("untold.gone", cells=listed_few(gone, say)))
@@ -74,6 +72,32 @@ def _users_go_in_step(cells: list[Cell]) -> bool:
     """Whether several users each waited for an answer of the one length before they asked again."""
     points = [point for cell in cells for point in cell.content.get("points") or []]
     return any(point["arrival"] == "closed" and point["concurrency"] > 1 for point in points)
+
+
+def _doubts(cells: Sequence[Cell], say: Wording) -> str:
+    """``a, b (not passed: “steady state”)``: the cells that the same checks found fault with together.
+
+    Where these groups are too many for a sentence, all cells and all checks together.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(_faults(cell, say)), []).append(cell.name)
+    if len(groups) <= MOST_NAMED:
+        told = [
+            say("untold.doubt", cells=listed_few(dict.fromkeys(names), say), checks=say("list.comma").join(faults))
+            for faults, names in groups.items()
+        ]
+        return say("list.semicolon").join(told)
+    names = listed_few(dict.fromkeys(cell.name for cell in cells), say)
+    faults = say("list.comma").join(dict.fromkeys(fault for each in groups for fault in each))
+    return say("untold.doubt_of_some", cells=names, checks=faults)
+
+
+def _faults(cell: Cell, say: Wording) -> list[str]:
+    faults = [say("untold.check", name=retell(name, say)) for name in cell.suspect_checks]
+    failed = any(trial["state"] == "failed" for trial in cell.trials)
+    not_passed = [say("untold.not_passed", checks=say("list.comma").join(faults))] if faults else []
+    return [*not_passed, *([say("untold.launch_failed")] if failed else [])]
 
 
 def _fewest_launches(cell: Cell) -> int:

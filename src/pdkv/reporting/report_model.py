@@ -120,7 +120,7 @@ def build_report(results: StudyResults, settings: ReportSettings, outcomes: Sequ
         subtitle=subtitle(results, say),
         said=(
             *say_what_is_known(results, outcomes, baseline, margin, say),
-            *([say_how_claims_came_out(findings, say)] if claims else []),
+            *([say_how_claims_came_out(results, findings, say)] if claims else []),
         ),
         untold=say_what_is_untold(results, say),
         sections=tuple(sections),

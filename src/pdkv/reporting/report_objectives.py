@@ -6,6 +6,7 @@ from pdkv.analysing.identical_cells import identical_groups
 from pdkv.analysing.objective_places import Lead, Outcome
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Column, Table, Value, left, row, ruled_by
+from pdkv.reporting.report_leads import ahead_untested, is_within_noise
 from pdkv.reporting.report_outcomes import (
     SUSPECT,
     OutcomesOf,
@@ -28,8 +29,8 @@ NOT_LAUNCHES, SAME, SPLIT, OTHER_WAY = "*", "≈", "§", "‡"
 RECOMMENDED = ("best", "equally good")
 
 
-def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: str, say: Wording) -> Table:
-    """A row for each race; ``margin`` as a person reads it, ``±2%``."""
+def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: float, say: Wording) -> Table:
+    """A row for each race; differences up to ``margin`` (0.02: 2%) do not matter."""
     rows = []
     places = in_places(races)
     shown = ""
@@ -42,7 +43,7 @@ def objectives_table(results: StudyResults, races: Sequence[Outcome], margin: st
             row(
                 *labels,
                 Value(device, split, mark=SPLIT if split else ""),
-                _cells(outcome, say),
+                _cells(results, outcome, margin, say),
                 *_lead(results, outcome, say),
                 _more(outcome),
             )
@@ -68,20 +69,24 @@ def _split(results: StudyResults, races: OutcomesOf, outcome: Outcome, say: Word
     return why_unlike(cells[outcome.cells[0].name], cells[other.cells[0].name], say)
 
 
-def _cells(outcome: Outcome, say: Wording) -> Value:
+def _cells(results: StudyResults, outcome: Outcome, margin: float, say: Wording) -> Value:
     """What is recommended, what cannot be told apart, or what looked best; below it who is worse or not tested."""
     worse = marked_cells(outcome.worse, say)
     under = say("recommend.shown_worse", cells=worse) if worse and outcome.place != "best" else ""
     if outcome.untested:
         apart = say("recommend.untested_here", cells=marked_cells(outcome.untested, say))
         under = f"{under}\n{apart}" if under else apart
+    if ahead := ahead_untested(results, outcome, margin, say):
+        words = {"cells": marked_cells(ahead, say), "value": value_with_unit(ahead[0], say)}
+        under += f"\n{say('recommend.observed_best_untested', **words)}"
     names = marked_cells(outcome.best_first or outcome.leaders, say)
     match outcome.place:
         case "best" | "equally good":
             return Value(names, under, best=True)
         case "cannot tell":
             return Value(say("recommend.cannot_tell_between", cells=names), under)
-    return Value(say("recommend.observed_best", cells=names), under)
+    noisy = outcome.lead is not None and _is_noise(results, outcome, outcome.lead)
+    return Value(say("recommend.observed_none" if noisy else "recommend.observed_best", cells=names), under)
 
 
 def _lead(results: StudyResults, outcome: Outcome, say: Wording) -> tuple[Value, Value, Value]:
@@ -96,10 +101,15 @@ def _lead(results: StudyResults, outcome: Outcome, say: Wording) -> tuple[Value,
     if lead.interval is not None:
         under = say("effects.interval", **interval_ends(*lead.interval, digits))
     change = DASH if lead.ratio is None else format_change(lead.ratio, digits)
-    mark = SAME if _same_configuration(results, outcome, lead) else ""
+    mark = SAME if _is_noise(results, outcome, lead) else ""
     mark += OTHER_WAY if outcome.leaders[0].values_point_the_other_way else ""
     rival = Value(marked_cells([lead.rival], say), value_with_unit(lead.rival, say))
     return value, rival, Value(change, under, mark=mark)
+
+
+def _is_noise(results: StudyResults, outcome: Outcome, lead: Lead) -> bool:
+    """Whether both ran the same configuration, or differ by no more than cells that did."""
+    return _same_configuration(results, outcome, lead) or is_within_noise(results, outcome, lead.ratio)
 
 
 def _same_configuration(results: StudyResults, outcome: Outcome, lead: Lead) -> bool:
@@ -114,13 +124,13 @@ def _more(outcome: Outcome) -> Value:
     return Value(outcome.more_repeats) if outcome.more_repeats else Value(DASH, mark=NOT_LAUNCHES)
 
 
-def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: str, say: Wording) -> tuple[str, ...]:
+def _notes(races: Sequence[Outcome], rows: Sequence[tuple[Value, ...]], margin: float, say: Wording) -> tuple[str, ...]:
     marks = {value.mark for each in rows for value in each}
     notes = [say("recommend.columns_note")]
     if any(outcome.untested for outcome in races):
         notes.append(say("recommend.untested_note"))
     if any(outcome.place != "not decided" for outcome in races):
-        notes.append(say("recommend.note", margin=margin))
+        notes.append(say("recommend.note", margin=f"±{100 * margin:g}%"))
     if NOT_LAUNCHES in marks:
         reasons = [
             retell(cell.why_open, say)

@@ -83,6 +83,13 @@ def format_change(ratio: float | None, digits: int = 1) -> str:
     return f"{change:+,.{digits}f}%".replace("-", "−") if change else f"{0:.{digits}f}%"
 
 
+def format_both_ways(difference: float | None) -> str:
+    """What identical cells differ by, ``+58.0% / −36.7%``: the same ratio seen from either of the two."""
+    if difference is None:
+        return DASH
+    return f"{format_change(1 + difference)} / {format_change(1 / (1 + difference))}"
+
+
 def change_digits(effect: Effect) -> int:
     """Decimals that show the change and its interval: one, and more where a difference was found below that."""
     if effect.verdict not in ("lower", "higher") or effect.ratio is None:

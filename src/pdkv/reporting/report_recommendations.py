@@ -10,6 +10,8 @@ from pdkv.analysing.objective_places import Outcome, PlacedCell
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Block, Bullets, Paragraph, Section
 from pdkv.reporting.report_findings import tell_range
+from pdkv.reporting.report_headlines import tell_rivals_without_verdict
+from pdkv.reporting.report_leads import ahead_untested
 from pdkv.reporting.report_objectives import RECOMMENDED, objectives_table
 from pdkv.reporting.report_open_objectives import tell_apart, tell_missing, tell_nothing, tell_open
 from pdkv.reporting.report_outcomes import (
@@ -26,6 +28,7 @@ from pdkv.reporting.report_outcomes import (
     said_cell,
     said_cells,
     tell_untested,
+    value_with_unit,
 )
 from pdkv.reporting.report_phrases import counted, digits_of_changes, levels_phrase, listed_few, separated
 from pdkv.reporting.wording import Wording
@@ -49,11 +52,12 @@ def describe_conclusion(
     if races and not carried:
         blocks.append(Paragraph(tell_nothing(results, races, say)))
     missing = tell_missing(results, outcomes, races, say)
-    if carried or missing:
-        blocks.append(Bullets((*carried, *(tell_open(races, say) if carried else []), *missing)))
+    rivals = tell_rivals_without_verdict(results, say) if races else []
+    if carried or missing or rivals:
+        blocks.append(Bullets((*carried, *(tell_open(races, say) if carried else []), *rivals, *missing)))
     blocks.append(Paragraph(say("recommend.reading", margin=_margin(margin))))
     if races:
-        blocks.append(objectives_table(results, races, _margin(margin), say))
+        blocks.append(objectives_table(results, races, margin, say))
     apart = tell_apart(results, outcomes, say)
     if apart:
         blocks += [Paragraph(say("recommend.apart")), Bullets(apart)]
@@ -148,6 +152,12 @@ def _told(
     clause = _among(outcomes, alike[0], _clause(results, alike, margin, say, lead=lead), say)
     if apart := tell_untested(alike[0], say):
         clause = say("recommend.and_apart", clause=clause, apart=apart)
+        for each in alike:
+            if ahead := ahead_untested(results, each, margin, say):
+                names = listed_few([said_cell(cell, say) for cell in ahead], say)
+                words = {"value": value_with_unit(ahead[0], say), "level": level_name(results, each, say)}
+                key = "recommend.ahead_untested_at" if words["level"] else "recommend.ahead_untested"
+                clause = say("recommend.and_apart", clause=clause, apart=say(key, cells=names, **words))
     named = [text for each in alike if (text := level_name(results, each, say))]
     levels = levels_phrase(named, results, say)
     device = amount(alike[0], say)

@@ -11,13 +11,21 @@ from pdkv.analysing.objective_places import Outcome
 from pdkv.analysing.study_results import THROUGHPUT, StudyResults
 from pdkv.reporting.report_bounds import few_of
 from pdkv.reporting.report_findings import named
-from pdkv.reporting.report_headlines import tell_headlines
+from pdkv.reporting.report_headlines import tell_headlines, tell_rivals_without_verdict
 from pdkv.reporting.report_observations import observe
-from pdkv.reporting.report_phrases import counted, hardware, hardware_of, listed, listed_few, number_phrase
+from pdkv.reporting.report_phrases import (
+    counted,
+    format_both_ways,
+    hardware,
+    hardware_of,
+    listed,
+    listed_few,
+    number_phrase,
+)
 from pdkv.reporting.report_recommendations import has_verdicts, say_what_is_recommended
 from pdkv.reporting.report_refusals import say_what_is_refused, say_where_base_is_missing
 from pdkv.reporting.wording import Wording
-from pdkv.units import DASH, format_percent
+from pdkv.units import DASH
 
 OBSERVED = (("ttft", "mean"), ("tpot", "mean"), ("e2el", "mean"), (THROUGHPUT, "value"))
 STATES = ("valid", "suspect", "invalid", "failed")
@@ -56,6 +64,7 @@ def say_what_is_known(
         outcome,
         *observations,
         *tell_headlines(results, margin, say),
+        *tell_rivals_without_verdict(results, say),
         *recommended,
         *say_where_base_is_missing(results, baseline, say),
         *say_what_is_refused(results, say),
@@ -109,8 +118,7 @@ def _yardsticks(results: StudyResults, say: Wording) -> list[str]:
         for metric, stat in OBSERVED:
             differences = [value for index in levels if (value := noise(groups, index, metric, stat)) is not None]
             if differences:
-                change = format_percent(1 + max(differences), sign=False)
-                parts.append(f"{number_phrase(metric, stat, say)} {change}")
+                parts.append(f"{number_phrase(metric, stat, say)} {format_both_ways(max(differences))}")
         if parts:
             names = say("list.semicolon").join(
                 listed_few([named(cell, levels, say) for cell in group], say) for group in groups
