@@ -1,11 +1,15 @@
 """What a recommendation is about: the cells that could be compared, and twins that no margin tells apart."""
 
-from test_report_findings import RESULTS, SAY, SHOWN, cell, conclude, placed
+from typing import Any
+
+import pytest
+from test_report_findings import RESULTS, SAY, SHOWN, cell, conclude, placed, shown
 
 from pdkv.analysing.contests import STATED, TOO_FEW_STATED
 from pdkv.analysing.objective_places import outcomes_of
 from pdkv.analysing.study_results import Cell, StudyResults
-from pdkv.reporting.report_recommendations import say_what_is_recommended
+from pdkv.reporting.report_blocks import Table
+from pdkv.reporting.report_recommendations import describe_conclusion, say_what_is_recommended
 
 RACED = (placed("a", "best", **SHOWN), placed("b", "worse", value="125"))
 
@@ -110,8 +114,11 @@ def test_a_cell_with_too_few_launches_is_named_apart_from_the_candidates() -> No
     said, table = conclude(*RACED, few)
     apart = "not tested (fewer than 3 launches in common with the others): c/fp16"
     assert "of the 2 cells that could be compared (1 left out), a/fp16 is best (" in said[0]
-    assert said[0].endswith(f"; {apart}.")
-    assert (table.rows[0][3].text, table.rows[0][3].under) == ("a/fp16", "not tested: c/fp16")
+    assert said[0].endswith(f"; {apart}; observed best at c = 2 is c/fp16 (50.0 ms), which was not tested.")
+    assert (table.rows[0][3].text, table.rows[0][3].under) == (
+        "a/fp16",
+        "not tested: c/fp16\nobserved best: c/fp16 (50.0 ms, not tested)",
+    )
     assert any(note.startswith("Not tested: these have fewer launches in common") for note in table.notes)
     assert table.rows[0][4].text == "100 ms"
     untold = [placed(name, "cannot tell", more_repeats="4") for name in "ab"]
@@ -121,7 +128,9 @@ def test_a_cell_with_too_few_launches_is_named_apart_from_the_candidates() -> No
         in (said[0])
     )
     assert table.rows[0][3].text == "cannot tell between a/fp16, b/fp16"
-    assert table.rows[0][3].under == "shown worse: d/fp16\nnot tested: c/fp16"
+    assert table.rows[0][3].under == (
+        "shown worse: d/fp16\nnot tested: c/fp16\nobserved best: c/fp16 (50.0 ms, not tested)"
+    )
     assert table.rows[0][7].text == "4"
 
 
@@ -148,3 +157,61 @@ def test_loads_at_which_other_cells_were_tested_are_told_apart() -> None:
     )  # fmt: skip
     assert "at c = 2, of the 2 cells" in said[0] and "not tested" in said[0]
     assert "at c = 64, a/fp16 is best" in said[1] and "not tested" not in said[1]
+
+
+@pytest.mark.parametrize(("value", "told"), [("69", True), ("99", False), ("100", False), ("101", False), ("", False)])
+def test_what_was_not_tested_and_is_ahead_by_what_matters_is_observed_best(value: str, told: bool) -> None:
+    """The first token on two GPUs: 1p1d has 203 ms and the replicas, of which too few were launched, 140 ms."""
+    few = placed("c", "not tested", value=value, more_repeats="2")
+    untold = [placed(name, "cannot tell", more_repeats="4") for name in "ab"]
+    _, table = conclude(*untold, few)
+    assert table.rows[0][3].text == "cannot tell between a/fp16, b/fp16"
+    assert ("observed best: c/fp16 (69.0 ms, not tested)" in table.rows[0][3].under) is told
+    assert ("observed best" in table.rows[0][3].under) is told
+
+
+def test_of_those_not_tested_all_that_a_table_shows_alike_are_named() -> None:
+    few = [placed(name, "not tested", value=value) for name, value in (("c", "50.01"), ("d", "50.02"), ("e", "60"))]
+    _, table = conclude(placed("a", "cannot tell"), placed("b", "cannot tell"), *few)
+    assert table.rows[0][3].under.endswith("observed best: c/fp16, d/fp16 (50.0 ms, not tested)")
+
+
+def twins_that_differ_by(ratio: float) -> StudyResults:
+    """``a`` and ``b`` ran the same configuration in one launch each, ``c`` another one."""
+    cells = [cell("a", identity="x"), cell("b", identity="x"), cell("c", identity="y")]
+    for each, mean in zip(cells, (0.1, 0.1 * ratio, 0.09), strict=True):
+        for point in each.content["points"]:
+            point.update(repeats=[1], launches=1, per_launch=[{"ttft": {"mean": mean, "p99": mean, "n": 10}}])
+    return StudyResults(cells, [])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "name", "mark"),
+    [
+        ("0.7", "no observed best: c/fp16 ahead by no more than identical cells differ by", "≈"),  # 1 / 0.7 is +43%
+        ("0.59", "observed best: c/fp16", ""),  # −41% is further off than +58%
+    ],
+)
+def test_a_lead_within_what_identical_cells_differ_by_makes_no_observed_best(ratio: str, name: str, mark: str) -> None:
+    seen: dict[str, Any] = {"more_repeats": "2", "against_dtype": "fp16"}
+    outcomes = outcomes_of(
+        [
+            placed("a", "not decided", against_mode="c", ratio=str(1 / float(ratio)), **seen),
+            placed("b", "not decided", value="158", against_mode="c", ratio="2", **seen),
+            placed("c", "not decided", value="90", against_mode="a", ratio=ratio, **seen),
+        ]
+    )
+    (section,) = describe_conclusion(twins_that_differ_by(1.58), outcomes, 0.02, SAY)
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert shown(table)[0][0] == name
+    assert table.rows[0][6].mark == mark
+    assert any(note.startswith("≈ noise: ") for note in table.notes) is bool(mark)
+
+
+def test_an_untested_cell_ahead_by_no_more_than_identical_cells_differ_by_is_not_named() -> None:
+    outcomes = outcomes_of(
+        [placed("a", "cannot tell"), placed("b", "cannot tell"), placed("c", "not tested", value="70")]
+    )
+    (section,) = describe_conclusion(twins_that_differ_by(1.58), outcomes, 0.02, SAY)
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert table.rows[0][3].under == "not tested: c/fp16"

@@ -90,7 +90,7 @@ class TestSummary:
 
     def test_states_are_counted_and_doubt_is_named(self, six: Report) -> None:
         assert "Of 6 cells: 4 valid, 1 suspect and 1 failed." in six.said
-        assert "The numbers of chunked/fp8 are in doubt: foreign load." in six.untold
+        assert "Numbers in doubt: chunked/fp8 (checks not passed: “foreign load”)." in six.untold
         assert "Nothing can be said about 1p1d/fp8: no usable launch." in six.untold
 
     def test_random_weights_are_stated(self, tmp_path: Path, six: Report) -> None:
@@ -145,7 +145,7 @@ class TestSummary:
         )
         sentence = next(text for text in report.said if "ran the same configuration, and yet" in text)
         assert "default/fp16 and chunked/fp16; default/fp8 and chunked/fp8" in sentence
-        assert f"mean TTFT {size * 100:.1f}%" in sentence
+        assert f"mean TTFT +{size * 100:.1f}% / −{(1 - 1 / (1 + size)) * 100:.1f}%" in sentence
 
     def test_identical_cells_under_unlike_host_load_are_no_yardstick(self, tmp_path: Path) -> None:
         cells = write_sample(tmp_path / "results", ALL_GOOD)
@@ -446,6 +446,30 @@ class TestTruthOfWords:
         mixed = read_report(cells, tmp_path / "b/comparisons.csv", SETTINGS)
         assert any(text.startswith("Fewer than three launches of default/fp8: no") for text in mixed.untold)
 
+    def test_checks_that_were_not_passed_are_named_cell_by_cell_and_are_no_praise(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, ALL_GOOD)
+
+        def not_passed(*names: str) -> Callable[[dict[str, Any]], None]:
+            def change(content: dict[str, Any]) -> None:
+                content["state"] = content["trials"][0]["state"] = "suspect"
+                content["trials"][0]["checks"] += [{"name": name, "state": "suspect"} for name in names]
+
+            return change
+
+        change_cell(cells[0], not_passed("warmup settled", "steady state"))
+        change_cell(cells[1], not_passed("steady state"))
+        change_cell(cells[3], not_passed("steady state"))
+        said = read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold
+        assert (
+            "Numbers in doubt: default/fp16 (checks not passed: “warmup settled”, “steady state”); "
+            "default/fp8 and chunked/fp8 (checks not passed: “steady state”)."
+        ) in said
+        said = read_report(cells, tmp_path / "comparisons.csv", replace(SETTINGS, language="zh")).untold
+        assert (
+            "数据存疑：default/fp16（未通过的检查：“预热已稳定”、“处于稳态”）；"
+            "default/fp8 与 chunked/fp8（未通过的检查：“处于稳态”）。"
+        ) in said
+
     def test_a_cell_in_doubt_for_a_launch_that_failed_says_so(self, tmp_path: Path) -> None:
         cells = write_sample(tmp_path, replace(ALL_GOOD, launches=3))
 
@@ -455,7 +479,7 @@ class TestTruthOfWords:
 
         change_cell(cells[1], fail_one)
         said = read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold
-        assert "The numbers of default/fp8 are in doubt: a launch failed." in said
+        assert "Numbers in doubt: default/fp8 (a launch failed)." in said
 
     def test_a_base_without_numbers_is_said_with_the_way_out(self, tmp_path: Path) -> None:
         gone = report_of(tmp_path / "a", replace(ALL_GOOD, failed=frozenset({("default", "fp16")})))
@@ -540,7 +564,11 @@ class TestTruthOfWords:
 class TestDoubt:
     def test_where_all_cells_are_suspect_one_sentence_says_so_and_no_name_is_marked(self, tmp_path: Path) -> None:
         report = report_of(tmp_path, replace(ALL_GOOD, suspect=EVERY_CELL))
-        assert "All numbers are in doubt, so that no sentence marks a cell: foreign load." in report.untold
+        (said,) = [text for text in report.untold if text.startswith("All numbers are in doubt")]
+        assert said.startswith(
+            "All numbers are in doubt, so that no sentence marks a cell: default/fp16, default/fp8, "
+        )
+        assert said.endswith(" (checks not passed: “foreign load”).")
         assert not [text for text in texts_of(report) if "(suspect)" in text]
         some = report_of(tmp_path / "some", replace(ALL_GOOD, suspect=EVERY_CELL - {("default", "fp16")}))
         assert any("(suspect)" in text for text in some.said)

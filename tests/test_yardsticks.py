@@ -104,6 +104,15 @@ class TestALeadWithinTheYardstick:
         assert float(row["yardstick"]) == pytest.approx(0.3)
         assert float(row["ci_high"]) < 1
 
+    def test_is_shown_from_either_side_for_ratios_are_compared(self, study: Study) -> None:
+        assert [text for text in study.report.said if "mean TTFT +30.0% / −23.1%" in text]
+        (table,) = (
+            block for section in study.report.sections for block in section.blocks
+            if isinstance(block, Table) and block.caption.startswith("Largest difference between identical cells")
+        )  # fmt: skip
+        assert table.rows[0][2].text == "+30.0% / −23.1%"
+        assert "it is their ratios that are compared" in table.caption
+
     def test_identical_cells_have_no_verdict_either(self, study: Study) -> None:
         row = study.effect("chunked")
         assert row["verdict"] == "cannot tell"
@@ -261,7 +270,7 @@ class TestWhatTwinsDifferBy:
         assert (study.effect("unchunked")["verdict"], study.effect("unchunked")["yardstick"]) == ("lower", "")
         (table,) = (
             block for section in study.report.sections for block in section.blocks
-            if isinstance(block, Table) and block.caption.startswith("Largest relative difference")
+            if isinstance(block, Table) and block.caption.startswith("Largest difference")
         )  # fmt: skip
         assert {value.text for row in table.rows for value in row[2:]} == {"–"}
         assert "‡ these cells have no repeat in common, so there is no yardstick." in table.notes
