@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
-from pdkv.analysing.claims import NOT_COMPARED, Evidence, Finding
+from pdkv.analysing.claims import NOT_COMPARED, Evidence, Finding, decided_interval, digits_of_size
+from pdkv.analysing.load_level import load_label
 from pdkv.analysing.study_results import StudyResults
-from pdkv.reporting.report_phrases import hardware_pair, listed_few
+from pdkv.reporting.report_phrases import change_digits, format_change, hardware_pair, is_suspect, listed_few
 from pdkv.reporting.report_refusals import UNLIKE
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
+
+SUSPECT = "†"
 
 
 def unequal_hardware(results: StudyResults, finding: Finding, evidence: Evidence, say: Wording) -> str:
@@ -65,3 +68,43 @@ def why_not_measured(evidence: Evidence, say: Wording) -> str:
 
 def _cell(evidence: Evidence) -> str:
     return "/".join(evidence.cells[:2])
+
+
+def tell_pair(evidence: Evidence, say: Wording) -> str:
+    """What differs between the two sides; a mode that is the same in both stands with each number."""
+    mode, dtype, other_mode, other_dtype = evidence.cells
+    if mode == other_mode:
+        return say("claims.against", here=dtype, there=other_dtype)
+    if dtype == other_dtype:
+        return say("claims.against", here=mode, there=say("word.only_in", value=other_mode, cells=dtype))
+    return say("claims.against", here=f"{mode}/{dtype}", there=f"{other_mode}/{other_dtype}")
+
+
+def tell_seen(results: StudyResults, finding: Finding, evidence: Evidence, say: Wording) -> str:
+    """``1p1d (2 GPUs against 1 GPU) +2.3% [+1.0%, +3.6%]``: the hardware where it differs, the interval that decides,
+    and a mark where a cell is suspect."""
+    effect, test = evidence.effect, finding.test
+    if effect is None or effect.ratio is None:
+        return why_not_measured(evidence, say)
+    size = None if test is None else test.at_least
+    digits = change_digits(effect) if size is None else digits_of_size(size) - 2
+    mark = SUSPECT if is_doubtful(results, finding, evidence) else ""
+    name = with_hardware(evidence.cells[0], unequal_hardware(results, finding, evidence, say), say)
+    text = f"{name} {format_change(effect.ratio, digits)}{mark}"
+    interval = decided_interval(effect, test)
+    if interval is None:
+        return text
+    low, high = (format_change(end, digits) for end in interval)
+    return f"{text} {say('effects.interval', low=low, high=high)}"
+
+
+def is_doubtful(results: StudyResults, finding: Finding, evidence: Evidence) -> bool:
+    """Whether a check raised doubt about a cell of the comparison, at this load level or as a whole."""
+    mode, dtype, other_mode, other_dtype = evidence.cells
+    names = {(m, d) for m in (mode, other_mode) for d in (dtype, other_dtype)}
+    if finding.test is None or finding.test.effect is None:  # an interaction is made of all four cells
+        names = {(mode, dtype), (other_mode, other_dtype)}
+    labels = [load_label(point) for point in results.points_of(finding.workload)]
+    indexes = [index for index, label in enumerate(labels) if label == finding.concurrency] or range(len(labels))
+    cells = [cell for cell in results.cells_of(finding.workload) if (cell.mode, cell.dtype) in names]
+    return any(is_suspect(cell, index) for cell in cells for index in indexes)

@@ -4,23 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pdkv.analysing.claim_file import Claim, in_language
-from pdkv.analysing.claims import Evidence, Finding, decided_interval, digits_of_size, verdicts_of_claims
-from pdkv.analysing.load_level import load_label
+from pdkv.analysing.claims import Finding, verdicts_of_claims
 from pdkv.analysing.study_results import StudyResults
 from pdkv.reporting.report_blocks import Paragraph, Section, Table, Value, left, row, ruled_by
 from pdkv.reporting.report_claim_sides import (
+    SUSPECT,
     contradicted_by,
+    is_doubtful,
+    tell_pair,
+    tell_seen,
     unequal_hardware,
     unequal_hardware_by_claim,
     why_not_measured,
     with_hardware,
 )
 from pdkv.reporting.report_phrases import (
-    change_digits,
     counted,
     format_change,
     headline,
-    is_suspect,
     level_of_label,
     listed,
     listed_some,
@@ -29,7 +30,6 @@ from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 from pdkv.units import DASH
 
-SUSPECT = "†"
 VERDICTS = ("supported", "contradicted", "cannot tell", "not measured")
 
 
@@ -146,7 +146,7 @@ def _seen_over_loads(results: StudyResults, findings: Sequence[Finding], claim: 
             if each.effect is None or each.effect.ratio is None:
                 other.append(why_not_measured(each, say))
                 continue
-            mark = SUSPECT if _is_doubtful(results, finding, each) else ""
+            mark = SUSPECT if is_doubtful(results, finding, each) else ""
             name = with_hardware(each.cells[0], unequal_hardware(results, finding, each, say), say)
             seen.setdefault(name, []).append((each.effect.ratio, mark))
         if not finding.evidence:
@@ -215,17 +215,9 @@ def _expected(finding: Finding, say: Wording) -> str:
         expected = say("claims.expected", number=number, expected=say(f"expect.{_key(str(test.expect))}"))
     if test.effect:
         return say("claims.interaction", expected=expected)
-    return say("claims.pair", pair=_pair(finding.evidence[0], say), expected=expected) if finding.evidence else expected
-
-
-def _pair(evidence: Evidence, say: Wording) -> str:
-    """What differs between the two sides; a mode that is the same in both stands with each number."""
-    mode, dtype, other_mode, other_dtype = evidence.cells
-    if mode == other_mode:
-        return say("claims.against", here=dtype, there=other_dtype)
-    if dtype == other_dtype:
-        return say("claims.against", here=mode, there=say("word.only_in", value=other_mode, cells=dtype))
-    return say("claims.against", here=f"{mode}/{dtype}", there=f"{other_mode}/{other_dtype}")
+    if not finding.evidence:
+        return expected
+    return say("claims.pair", pair=tell_pair(finding.evidence[0], say), expected=expected)
 
 
 def _measured(results: StudyResults, finding: Finding, claim: Claim, say: Wording) -> tuple[str, str]:
@@ -235,35 +227,5 @@ def _measured(results: StudyResults, finding: Finding, claim: Claim, say: Wordin
     if not finding.evidence:
         return DASH, say("claims.no_pair")
     level = level_of_label(finding.workload, finding.concurrency or "", results, say) or DASH
-    seen = [_seen(results, finding, each, say) for each in finding.evidence]
+    seen = [tell_seen(results, finding, each, say) for each in finding.evidence]
     return level, say("list.semicolon").join(dict.fromkeys(seen))
-
-
-def _is_doubtful(results: StudyResults, finding: Finding, evidence: Evidence) -> bool:
-    """Whether a check raised doubt about a cell of the comparison, at this load level or as a whole."""
-    mode, dtype, other_mode, other_dtype = evidence.cells
-    names = {(m, d) for m in (mode, other_mode) for d in (dtype, other_dtype)}
-    if finding.test is None or finding.test.effect is None:  # an interaction is made of all four cells
-        names = {(mode, dtype), (other_mode, other_dtype)}
-    labels = [load_label(point) for point in results.points_of(finding.workload)]
-    indexes = [index for index, label in enumerate(labels) if label == finding.concurrency] or range(len(labels))
-    cells = [cell for cell in results.cells_of(finding.workload) if (cell.mode, cell.dtype) in names]
-    return any(is_suspect(cell, index) for cell in cells for index in indexes)
-
-
-def _seen(results: StudyResults, finding: Finding, evidence: Evidence, say: Wording) -> str:
-    """``1p1d (2 GPUs against 1 GPU) +2.3% [+1.0%, +3.6%]``: the hardware where it differs, the interval that decides,
-    and a mark where a cell is suspect."""
-    effect, test = evidence.effect, finding.test
-    if effect is None or effect.ratio is None:
-        return why_not_measured(evidence, say)
-    size = None if test is None else test.at_least
-    digits = change_digits(effect) if size is None else digits_of_size(size) - 2
-    mark = SUSPECT if _is_doubtful(results, finding, evidence) else ""
-    name = with_hardware(evidence.cells[0], unequal_hardware(results, finding, evidence, say), say)
-    text = f"{name} {format_change(effect.ratio, digits)}{mark}"
-    interval = decided_interval(effect, test)
-    if interval is None:
-        return text
-    low, high = (format_change(end, digits) for end in interval)
-    return f"{text} {say('effects.interval', low=low, high=high)}"

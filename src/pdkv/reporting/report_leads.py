@@ -1,5 +1,7 @@
 """Leads that are no verdict: within what identical cells differ by, or of a cell that was not tested."""
 
+from functools import lru_cache
+
 from pdkv.analysing.hardware_units import GOODPUT_PER_DEVICE, PER_DEVICE
 from pdkv.analysing.identical_cells import noise, yardstick_groups
 from pdkv.analysing.load_level import load_label
@@ -17,14 +19,18 @@ _SOLD = {COST: PER_DEVICE, GOOD_COST: GOODPUT_PER_DEVICE}
 
 def is_within_noise(results: StudyResults, outcome: Outcome, ratio: float | None) -> bool:
     """Whether two cells differ by no more than identical ones do in this number at this load."""
-    if ratio is None:
-        return False
+    return ratio is not None and is_no_larger(ratio, _yardstick(results, outcome))
+
+
+@lru_cache(maxsize=16)  # a row of the table asks for the same one several times
+def _yardstick(results: StudyResults, outcome: Outcome) -> float | None:
+    """None too of what has no load level: the engines state it."""
     points = results.points_of(outcome.workload)
     index = next((i for i, point in enumerate(points) if load_label(point) == outcome.concurrency), None)
     groups = yardstick_groups(results.cells_of(outcome.workload))
     if index is None or not groups:
-        return False
-    return is_no_larger(ratio, noise(groups, index, _SOLD.get(outcome.metric, outcome.metric), outcome.stat))
+        return None
+    return noise(groups, index, _SOLD.get(outcome.metric, outcome.metric), outcome.stat)
 
 
 def ahead_untested(results: StudyResults, outcome: Outcome, margin: float, say: Wording) -> list[PlacedCell]:
