@@ -6,7 +6,7 @@ from pdkv.analysing.identical_cells import identical_groups
 from pdkv.analysing.stats import supports_quantile
 from pdkv.analysing.study_results import LATENCIES, Cell, StudyResults
 from pdkv.analysing.verdicts import MIN_LAUNCHES
-from pdkv.reporting.report_phrases import MOST_NAMED, all_are_suspect, is_launched, listed, listed_few
+from pdkv.reporting.report_phrases import MOST_NAMED, all_are_suspect, cell_label, is_launched, listed, listed_few
 from pdkv.reporting.report_setup import uses_random_weights
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
@@ -37,7 +37,7 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     suspect = [cell for cell in results.cells if cell.state == "suspect"]
     if suspect:
         key = "untold.all_suspect" if all_are_suspect(results) else "untold.suspect"
-        untold.append(say(key, doubts=_doubts(suspect, say)))
+        untold.append(say(key, doubts=_doubts(suspect, results, say)))
     gone = [cell.name for cell in results.cells if not cell.usable]
     if gone:
         untold.append(say("untold.gone", cells=listed_few(gone, say)))
@@ -74,21 +74,21 @@ def _users_go_in_step(cells: list[Cell]) -> bool:
     return any(point["arrival"] == "closed" and point["concurrency"] > 1 for point in points)
 
 
-def _doubts(cells: Sequence[Cell], say: Wording) -> str:
+def _doubts(cells: Sequence[Cell], results: StudyResults, say: Wording) -> str:
     """``a, b (not passed: “steady state”)``: the cells that the same checks found fault with together.
 
     Where these groups are too many for a sentence, all cells and all checks together.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for cell in cells:
-        groups.setdefault(tuple(_faults(cell, say)), []).append(cell.name)
+        groups.setdefault(tuple(_faults(cell, say)), []).append(cell_label(cell, results))
     if len(groups) <= MOST_NAMED:
         told = [
-            say("untold.doubt", cells=listed_few(dict.fromkeys(names), say), checks=say("list.comma").join(faults))
+            say("untold.doubt", cells=listed_few(names, say), checks=say("list.comma").join(faults))
             for faults, names in groups.items()
         ]
         return say("list.semicolon").join(told)
-    names = listed_few(dict.fromkeys(cell.name for cell in cells), say)
+    names = listed_few([cell_label(cell, results) for cell in cells], say)
     faults = say("list.comma").join(dict.fromkeys(fault for each in groups for fault in each))
     return say("untold.doubt_of_some", cells=names, checks=faults)
 
