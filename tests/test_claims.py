@@ -368,7 +368,10 @@ def test_check_warns_of_them_and_goes_on(
         cli.main(["check", "--config", str(config)])
     assert end.value.code == 0
     assert capsys.readouterr().out == (
-        f"warning: {claims}: X.tests[0]: the study has no mode tp4: not measured\nsurveyed\n"
+        f"warning: {claims}: X.tests[0]: the study has no mode tp4: not measured\n"
+        f"note: {config}: repeats: 1: the report will show effects and no verdicts; "
+        "these need 3 launches of each cell\n"
+        "surveyed\n"
     )
 
 

@@ -129,7 +129,7 @@ class TestGoodput:
         assert [value.under for value in base[4:6]] == ["base", "base"]
         total, per_gpu = (float(value.under.rstrip("%").replace("−", "-")) for value in twice[4:6])
         assert per_gpu == pytest.approx((100 + total) / 2 - 100, abs=0.11)
-        assert "only that per GPU or core compares like with like" in found.notes[0]
+        assert "that per GPU or core is at less load on each GPU or core of the larger" in found.notes[0]
 
     def test_the_difference_to_the_base_stands_below(self) -> None:
         base = cell_of(levels_of([CURVE], [[1.0] * 4]), slo=SLO)
