@@ -34,6 +34,18 @@ def test_a_job_s_log_is_asked_of_slurm_and_told_from_the_study_s_folder(
     assert job_log() == f"{tmp_path}/a/7.log".lstrip("/")
 
 
+def test_the_log_of_a_study_in_a_folder_with_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = tmp_path / "my study of  4=2x2"
+    shown = f"JobId=7 JobName=a WorkDir={study} StdErr={study}/x.log StdIn=/dev/null StdOut={study}/a b/7.log"
+    study.mkdir()
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.chdir(study)
+    put_scontrol(tmp_path, monkeypatch, f"{shown} TresPerNode=gres/gpu:1 ReqB:S:C:T=0:0:*:* ")
+    assert job_log() == "a b/7.log"
+    (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\necho '{shown}'\n", encoding="utf-8")
+    assert job_log() == "a b/7.log", "the last field of all"
+
+
 def test_without_a_job_or_an_answer_there_is_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert job_log() is None

@@ -69,6 +69,14 @@ def test_an_engine_that_is_not_there(tmp_path, engine, words):
         refuse(tmp_path, text)
 
 
+def test_a_command_that_is_there_and_can_not_be_run_is_not_said_to_be_missing(tmp_path):
+    prefix = tmp_path / "wrapper"
+    prefix.write_text('#!/bin/sh\nexec vllm "$@"\n')
+    text = STUDY.replace(f"{{python: '{sys.executable}'}}", f"{{command: {prefix}}}")
+    with pytest.raises(UserError, match=r"wrapper can't be run: it is no executable file: make it one \(chmod"):
+        refuse(tmp_path, text)
+
+
 def test_what_a_study_would_do_is_said_also_where_its_engine_is_not_there(tmp_path):
     asked = study(
         tmp_path, STUDY.replace(f"{{python: '{sys.executable}'}}", "cuda").replace("[default", "[default, 4x")

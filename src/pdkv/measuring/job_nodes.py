@@ -87,9 +87,9 @@ def _address_of(name: str) -> str:
 
 
 def _field(key: str, *question: str) -> str:
-    """One value out of what ``scontrol`` shows on one line."""
+    """One value out of what ``scontrol`` shows on one line; it may hold blanks, and ends where the next key begins."""
     told = _ask("scontrol", "--oneliner", *question)
-    found = re.search(rf"(?:^|\s){key}=(\S+)", told)
+    found = re.search(rf"(?:^|\s){key}=(\S.*?)(?=\s+[A-Z][\w:/]*=|\s*$)", told)
     if found is None:
         raise UserError(
             f"scontrol {' '.join(question)} tells no {key}: {told[:200]}", remedy="ask whoever runs the cluster"

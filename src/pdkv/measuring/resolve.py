@@ -41,6 +41,11 @@ def require_engine(engine: Engine, home: Path) -> None:
     if engine.command:
         require_runnable(engine.command)
         if shutil.which(engine.command[0]) is None:
+            if os.sep in engine.command[0] and os.path.exists(engine.command[0]):  # noqa: PTH110 - raises as is_dir does
+                raise UserError(
+                    f"engine.command: {engine.command[0]} can't be run: it is no executable file",
+                    remedy="make it one (chmod +x), or mend engine.command",
+                )
             raise UserError(
                 f"engine.command: there is no program {engine.command[0]}", remedy="install it, or mend engine.command"
             )
