@@ -142,7 +142,31 @@ def test_launches_from_shells_that_differ_are_named(tmp_path: Path) -> None:
     cell = summarize(tmp_path, *folders)
     assert cell["state"] == "suspect"
     assert cell["checks"][0]["evidence"] == "NCCL_ALGO: Ring / not set"
-    assert cell["checks"][0]["remedy"].endswith("from one shell")
+    assert "from one shell" in cell["checks"][0]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "evidence"),
+    [
+        (("aa11", "bb22"), "pdkv's measuring code: aa11 / bb22"),
+        ((None, "bb22"), "pdkv's measuring code: unknown / bb22"),
+        (("aa11", "aa11"), "2 launches"),
+        ((None, None), "2 launches"),  # evidence from before it was recorded
+    ],
+)
+def test_launches_measured_by_different_code_are_named(
+    tmp_path: Path, sources: tuple[str | None, str | None], evidence: str
+) -> None:
+    folders = [
+        write_trial(tmp_path / f"r{i}", simulate_closed_loop(2, 24), repeat=i, source=source)
+        for i, source in enumerate(sources, 1)
+    ]
+    cell = summarize(tmp_path, *folders)
+    alike = sources[0] == sources[1]
+    assert cell["state"] == ("valid" if alike else "suspect")
+    assert cell["checks"][0]["evidence"] == evidence
+    assert cell["environment"].get("source") == sources[0]
+    assert alike or cell["checks"][0]["remedy"].endswith("by one version of pdkv")
 
 
 @pytest.mark.parametrize("kept_out", ["failed", "invalid"])

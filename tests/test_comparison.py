@@ -357,6 +357,26 @@ def test_other_variables_of_the_shell_are_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("base", "cell", "words"),
+    [
+        ("aa11", "bb22", "pdkv's measuring code: bb22 / aa11"),
+        (None, "bb22", "pdkv's measuring code: bb22 / unknown"),
+        ("aa11", "aa11", ""),
+        (None, None, ""),
+    ],
+)
+def test_what_different_code_measured_is_not_compared(
+    study: Study, base: str | None, cell: str | None, words: str
+) -> None:
+    """Else a change of the load client would stand in the report as an effect of the mode."""
+    study.add("default", "fp16", [load(1)], source=base)
+    study.add("default", "fp8", [load(2)], source=cell)
+    row = study.row()
+    assert row["note"].startswith(f"not comparable: {words}") if words else row["ratio"]
+    assert bool(row["ratio"]) is not bool(words)
+
+
+@pytest.mark.parametrize(
     ("values", "told"),
     [
         (["a" * 60, "b"], ["a" * 60, "b"]),

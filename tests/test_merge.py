@@ -12,6 +12,7 @@ from test_workflow_reruns import ENGINE, ROOT, STUDY, Workspace
 
 from pdkv.artifacts import read_csv, read_json, write_json
 from pdkv.errors import UserError
+from pdkv.run_lock import lock_run
 from pdkv.seals import seal_files
 from pdkv.stored_trials import trial_names
 from pdkv.study.config import Study, load_study
@@ -45,9 +46,18 @@ def study(tmp_path: Path) -> Study:
 
 
 def measure(
-    home: Path, study: Study, *names: str, evidence: str = "bytes", status: str = "ok", card: str = "NVIDIA H200"
+    home: Path,
+    study: Study,
+    *names: str,
+    evidence: str = "bytes",
+    status: str = "ok",
+    card: str = "NVIDIA H200",
+    **recorded: str,
 ) -> Path:
-    """Trials as ``pdkv plan`` and ``pdkv measure`` leave them, with next to nothing in their evidence."""
+    """Trials as ``pdkv plan`` and ``pdkv measure`` leave them, with next to nothing in their evidence.
+
+    ``recorded``: more of ``stages.json``, such as ``source``, which older evidence has not.
+    """
     for name in names:
         folder = home / "results" / name
         workload, mode, dtype, repeat = name.split("/")
@@ -61,6 +71,7 @@ def measure(
             "outcome": {"status": status, "stage": None, "reason": None, "excerpt": None},
             "environment": {"host_cpu": "AMD EPYC 9354", "gpus": gpu(card)},
             "files": seal_files(folder, leave_out="stages.json"),
+            **recorded,
         }
         write_json(folder / "plan.json", "plan/1", {"trial": trial, "source": digest("plan", "resolve")})
         write_json(folder / "stages.json", "stages/1", stages)
@@ -162,6 +173,49 @@ class TestWhatBelongsTogether:
         merge_studies([a, *others], tmp_path / "C")
         assert len(trial_names(tmp_path / "C")) == 3
 
+    def test_failed_launches_are_of_any_measuring_code(self, a: Path, study: Study, tmp_path: Path) -> None:
+        """No number is of them."""
+        b = measure(tmp_path / "B", study, f"{CELL}/r1", f"{CELL}/r2", status="failed", source="bb22")
+        assert f"{CELL}: r1 from {a}; r2 (failed) from {b}" in Folders(a, b, tmp_path / "C").merge()
+
+
+def put_job_log(home: Path, log: str, text: str) -> str:
+    (home / log).parent.mkdir(parents=True, exist_ok=True)
+    (home / log).write_text(text, encoding="utf-8")
+    return log
+
+
+class TestLogsOfSlurmJobs:
+    FOLDER = "results/logs/slurm/rule_measure"
+
+    def test_they_come_along(self, study: Study, tmp_path: Path) -> None:
+        a, b = tmp_path / "A", tmp_path / "B"
+        logs = [put_job_log(home, f"{self.FOLDER}/short_default_fp16_{home.name}/7.log", home.name) for home in (a, b)]
+        measure(a, study, f"{CELL}/r1", job="7", job_log=logs[0])
+        measure(b, study, f"{CELL}/r2", job="7", job_log=logs[1])
+        put_job_log(a, f"{self.FOLDER}/short_default_fp16_A/6.log", "of an attempt that was tried again")
+        told = Folders(a, b, tmp_path / "C").merge()
+        assert "without the log" not in told
+        assert [(tmp_path / "C" / log).read_text() for log in logs] == ["A", "B"]
+        assert len(list((tmp_path / "C" / self.FOLDER).rglob("*.log"))) == 2
+
+    def test_those_that_can_not_be_taken_are_told(self, study: Study, tmp_path: Path) -> None:
+        """One name for two logs, a log that is gone, and one that lies outside of the results."""
+        a, b = tmp_path / "A", tmp_path / "B"
+        same = [put_job_log(home, f"{self.FOLDER}/7.log", home.name) for home in (a, b)]
+        outside = put_job_log(a, "results/../7.log", "elsewhere")
+        measure(a, study, f"{CELL}/r1", job_log=same[0])
+        measure(b, study, f"{CELL}/r2", job_log=same[1])
+        measure(a, study, f"{CELL}/r3", job_log=f"{self.FOLDER}/8.log")
+        measure(a, study, "long/default/fp16/r1", job_log=outside)
+        measure(a, study, "long/default/fp16/r2", job_log=str(tmp_path.parent))  # by its full name: found from C too
+        told = Folders(a, b, tmp_path / "C").merge()
+        lost = f"{CELL}/r1, {CELL}/r3, long/default/fp16/r1"
+        assert f"{a}: 3 trials taken without the log of the Slurm job: " in told
+        assert {*lost.split(", ")} == {*told.partition("the Slurm job: ")[2].partition("\n")[0].split(", ")}
+        assert f"{b}: 1 trial taken without the log of the Slurm job: {CELL}/r2" in told
+        assert not list((tmp_path / "C").rglob("7.log"))
+
 
 def cut(folder: Path) -> None:
     os.truncate(folder / "events.parquet", 3)
@@ -229,6 +283,28 @@ class TestWhatDoesNot:
     def test_two_failures_of_one_trial(self, study: Study, tmp_path: Path) -> None:
         homes = [measure(tmp_path / name, study, f"{CELL}/r1", evidence=name, status="failed") for name in ("A", "B")]
         assert "failed, each in its own way" in Folders(homes[0], homes[1], tmp_path / "C").refused()
+
+    @pytest.mark.fault(
+        "stored",
+        "results of two versions of pdkv, whose load or measurement differ, are joined",
+        "refused before anything is copied, with both places",
+    )
+    @pytest.mark.parametrize(
+        ("here", "there", "said"),
+        [
+            ({"source": "aa11"}, {"source": "bb22"}, "aa11 / bb22"),
+            ({"source": "aa11"}, {}, "aa11 / unknown (an earlier version)"),
+            ({}, {"source": "bb22"}, "unknown (an earlier version) / bb22"),
+        ],
+    )
+    def test_launches_measured_by_different_code(
+        self, study: Study, tmp_path: Path, here: dict[str, str], there: dict[str, str], said: str
+    ) -> None:
+        a = measure(tmp_path / "A", study, f"{CELL}/r1", f"{CELL}/r2", **here)
+        b = measure(tmp_path / "B", study, "short/mine/fp16/r1", **there)
+        text = Folders(a, b, tmp_path / "C").refused()
+        first, second = a / f"results/{CELL}/r1 and 1 more", b / "results/short/mine/fp16/r1"
+        assert f"{first} and {second} were measured by different versions of pdkv: measuring code {said}" in text
 
     @pytest.mark.parametrize(
         ("old", "new", "said"),
@@ -311,6 +387,28 @@ class TestFolders:
         before = snapshot(c)
         assert f"{c} has results already" in self.refused([a, b], c)
         assert snapshot(c) == before
+
+    @pytest.mark.parametrize("into", ["loop", "loop/C", "n" * 300, "/proc/xx", "file", "file/C"])
+    def test_into_what_can_be_no_folder(self, a: Path, b: Path, tmp_path: Path, into: str) -> None:
+        (tmp_path / "loop").symlink_to("loop")
+        (tmp_path / "file").touch()
+        place = tmp_path / into
+        with pytest.raises(UserError) as caught:
+            merge_studies([a, b], place)
+        assert caught.value.problem.startswith(f"cannot merge into {place}: ")
+        assert caught.value.remedy == "name another folder: --into C"
+
+    @pytest.mark.parametrize("home", ["loop", "n" * 300, "file"])
+    def test_from_what_can_be_no_folder(self, a: Path, tmp_path: Path, home: str) -> None:
+        (tmp_path / "loop").symlink_to("loop")
+        (tmp_path / "file").touch()
+        assert str(tmp_path / home) in self.refused([a, tmp_path / home], tmp_path / "C")
+
+    def test_into_a_folder_where_snakemake_is_at_work(self, a: Path, b: Path, tmp_path: Path) -> None:
+        lock = lock_run(tmp_path / "C/.snakemake")
+        said = self.refused([a, b], tmp_path / "C")
+        os.close(lock)
+        assert said == f"another snakemake is at work in {tmp_path / 'C'}"
 
     def test_a_copy_that_fails_leaves_nothing(
         self, a: Path, b: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

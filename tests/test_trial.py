@@ -29,6 +29,7 @@ from pdkv.measuring.readiness import await_ready
 from pdkv.measuring.server_process import ServerProcess, stop_servers
 from pdkv.measuring.trial import measure_trial
 from pdkv.measuring.trial_folder import gathering_folder
+from pdkv.wings import digest
 
 EVIDENCE = {"stages.json", "sends.parquet", "events.parquet", "samples.parquet", "scrapes.jsonl", "server"}
 
@@ -69,6 +70,7 @@ class TestDone:
     def test_stages_follow_each_other_within_the_wall_time(self, out: Path) -> None:
         stages = stages_of(out)
         assert stages["attempt"] == 2
+        assert stages["source"] == digest("plan", "resolve", "trial", "keeper"), "as the rule's params have it"
         assert stages["outcome"] == {"status": "ok", "stage": None, "reason": None, "excerpt": None}
         assert [stage["name"] for stage in stages["stages"]] == ["launch", "warmup", "load", "shutdown"]
         times = [stage[key] for stage in stages["stages"] for key in ("start_s", "end_s")]

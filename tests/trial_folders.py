@@ -58,8 +58,12 @@ def write_trial(
     identity: str | None = None,
     checks: Mapping[str, Sequence[dict[str, str]]] | None = None,
     config: Mapping[str, Any] | None = None,
+    source: str | None = None,
 ) -> Path:
-    """All artefacts of one launch but its raw evidence; ``checks`` by source (launch, warmup, trace)."""
+    """All artefacts of one launch but its raw evidence; ``checks`` by source (launch, warmup, trace).
+
+    ``source``: digest of what measured it; None as in evidence from before it was recorded.
+    """
     checks = checks or {}
     points = [{"point": i, "arrival": "closed", "concurrency": c, "rate": None} for i, c in enumerate(concurrencies)]
     instances = [{"name": name, "role": role, "gpus": gpus} for name, role in roles_of(mode)]
@@ -86,6 +90,7 @@ def write_trial(
         "points": [{**point, "start_s": 50.5, "end_s": 80.5} for point in points],
         "environment": dict(environment),
         "client": {"cpu_s": 0.6},
+        **({"source": source} if source else {}),
     }
     write_json(folder / "stages.json", "stages/1", stages)
     tokens = {"kv_cache_tokens": 46592, "max_concurrency": 91.0, "kv_cache_bytes": 1 << 30}

@@ -22,6 +22,6 @@ def lock_run(folder: Path) -> int:
     except BlockingIOError:
         os.close(handle)
         raise UserError(
-            f"another snakemake is at work in {Path.cwd()}", remedy="wait until it has ended, or end it"
+            f"another snakemake is at work in {folder.absolute().parent}", remedy="wait until it has ended, or end it"
         ) from None
     return handle

@@ -9,7 +9,7 @@ from typing import Any
 from pdkv.artifacts import read_json
 from pdkv.errors import UserError
 from pdkv.seals import check_seals
-from pdkv.wings import digest
+from pdkv.wings import PLANNER, digest
 
 OWN_FILES = ("plan.json", "stages.json")
 LOG = "logs/measure.log"
@@ -49,6 +49,22 @@ class StoredTrial:
         """What makes up its evidence, by path in its folder, and the log of the measurement where there is one."""
         logs = [LOG] if (self.folder / LOG).is_file() else []
         return [*OWN_FILES, *self.stages["files"], *logs]
+
+    @property
+    def source(self) -> str | None:
+        """Digest of what measured it; None for an earlier version, which did not record it."""
+        said: str | None = self.stages.get("source")
+        return said
+
+    @property
+    def job_log(self) -> Path | None:
+        """The log of its Slurm job, from ``home``, where it lies below ``results/``."""
+        said = self.stages.get("job_log")
+        if not said:
+            return None
+        path, results = Path(said), self.home.absolute() / "results"
+        lies_there = not path.is_absolute() and (self.home / path).resolve().is_relative_to(results.resolve())
+        return path if lies_there and path.parts[0] == "results" and (self.home / path).is_file() else None
 
     @cached_property
     def machine(self) -> str:
@@ -102,7 +118,7 @@ def read_trial(home: Path, name: str) -> StoredTrial:
             f"{folder} was measured by an earlier version, which sealed nothing: nobody can say whether it is whole",
             remedy="measure it again",
         )
-    if plan["source"] != digest("plan", "resolve"):
+    if plan["source"] != digest(*PLANNER):
         raise UserError(
             f"{folder} was planned by another version of pdkv: snakemake would measure it again",
             remedy="merge with the version that measured it",

@@ -8,17 +8,20 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pdkv.artifacts import write_text
 from pdkv.errors import UserError
+from pdkv.merge_account import describe_merge
 from pdkv.run_lock import lock_run
-from pdkv.stored_trials import StoredTrial, definitions, read_trial, trial_names, unfinished_names
+from pdkv.stored_trials import StoredTrial, definitions, read_trial, trial_names
 
 NOTES = ("metadata", "incomplete")  # what Snakemake keeps of files under results/, in .snakemake
 REPORTED_FAULTS = 50
+UNRECORDED = "unknown (an earlier version)"
 
 
 def merge_studies(homes: Sequence[Path], into: Path) -> list[str]:
@@ -26,18 +29,27 @@ def merge_studies(homes: Sequence[Path], into: Path) -> list[str]:
 
     Raises :class:`UserError`, with every conflict in it, before anything is copied.
     """
-    results = (into / "results").resolve()
+    with _told(f"cannot merge into {into}", "name another folder: --into C"):
+        results = (into / "results").resolve()
+        has_results = results.exists() and not (results.is_dir() and not any(results.iterdir()))
     _refuse_places(homes, into, results)
+    if has_results:
+        raise UserError(
+            f"{into} has results already",
+            remedy="name an empty folder (--into C), and merge these results with the others",
+        )
     found, faults = _read_all(homes)
     chosen, conflicts = _choose(found)
-    faults += [*conflicts, *_contradictions(found)]
+    faults += [*conflicts, *_contradictions(found), *_other_measurers(chosen)]
     if faults:
         raise _refusal(faults)
-    into.mkdir(parents=True, exist_ok=True)
-    lock = lock_run(into / ".snakemake")
+    with _told(f"cannot merge into {into}", "name another folder: --into C"):
+        into.mkdir(parents=True, exist_ok=True)
+        lock = lock_run(into / ".snakemake")
     try:
-        told = [*_describe(chosen, homes), *_describe_left_out(found, chosen, homes), *_describe_study(chosen)]
-        _copy_all(chosen, results, told)
+        logs = _job_logs(chosen)
+        told = describe_merge(found, chosen, homes, [log for log, _ in logs])
+        _copy_all(chosen, logs, results, told)
         for name in NOTES:  # of results that are no longer there: by them, what was copied would be measured again
             shutil.rmtree(into / ".snakemake" / name, ignore_errors=True)
     finally:
@@ -45,13 +57,25 @@ def merge_studies(homes: Sequence[Path], into: Path) -> list[str]:
     return told
 
 
+@contextmanager
+def _told(problem: str, remedy: str) -> Iterator[None]:
+    """What the system says against a folder that was named, as the :class:`UserError` that it is for a person."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{problem}: {error.strerror}", remedy=remedy) from None
+    except RuntimeError as error:  # Path.resolve, of links that lead in a circle
+        raise UserError(f"{problem}: {error}", remedy=remedy) from None
+
+
 def _refuse_places(homes: Sequence[Path], into: Path, results: Path) -> None:
     if len(homes) < 2:
         raise UserError(f"only {homes[0]} was named", remedy="name at least two folders: pdkv merge A B --into C")
     seen: dict[Path, Path] = {}
     for home in homes:
-        trial_names(home)
-        place = (home / "results").resolve()
+        with _told(f"cannot look into {home}", "name a folder that holds results/"):
+            trial_names(home)
+            place = (home / "results").resolve()
         if place in seen:
             raise UserError(f"{seen[place]} and {home} are the same folder", remedy="name two folders")
         seen[place] = home
@@ -59,11 +83,6 @@ def _refuse_places(homes: Sequence[Path], into: Path, results: Path) -> None:
         within = home.resolve() in results.parent.parents
         if within or results == place or place in results.parents or results in place.parents:
             raise UserError(f"{home} would be changed by a merge into {into}", remedy="name another folder: --into C")
-    if results.exists() and not (results.is_dir() and not any(results.iterdir())):
-        raise UserError(
-            f"{into} has results already",
-            remedy="name an empty folder (--into C), and merge these results with the others",
-        )
 
 
 def _read_all(homes: Sequence[Path]) -> tuple[dict[str, list[StoredTrial]], list[str]]:
@@ -112,6 +131,20 @@ def _contradictions(found: Mapping[str, list[StoredTrial]]) -> list[str]:
     return faults
 
 
+def _other_measurers(chosen: Sequence[StoredTrial]) -> list[str]:
+    """Launches whose numbers mean different things, because another source measured them; failed ones have none."""
+    sources: dict[str | None, list[StoredTrial]] = {}
+    for trial in chosen:
+        if not trial.failed:
+            sources.setdefault(trial.source, []).append(trial)
+    (source, trials), *others = sources.items() or [(None, [])]
+    return [
+        f"{_where(trials)} and {_where(other_trials)} were measured by different versions of pdkv: measuring code "
+        f"{source or UNRECORDED} / {other or UNRECORDED}"
+        for other, other_trials in others
+    ]
+
+
 def _where(trials: Sequence[StoredTrial]) -> str:
     more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
     return f"{trials[0].folder}{more}"
@@ -131,7 +164,16 @@ def _refusal(faults: Sequence[str]) -> UserError:
     )
 
 
-def _copy_all(chosen: Iterable[StoredTrial], results: Path, told: Sequence[str]) -> None:
+def _job_logs(chosen: Sequence[StoredTrial]) -> list[tuple[Path, Path]]:
+    """Logs of Slurm jobs, (where one lies, its path below ``results``), by which the report of all of it names them."""
+    logs = [(trial.home / log, log.relative_to("results")) for trial in chosen if (log := trial.job_log)]
+    named = Counter(place for _, place in logs)
+    return [(log, place) for log, place in logs if named[place] == 1]  # not one job's log as that of another
+
+
+def _copy_all(
+    chosen: Sequence[StoredTrial], logs: Sequence[tuple[Path, Path]], results: Path, told: Sequence[str]
+) -> None:
     """Everything beside ``results`` first, under another name, which it then loses at once."""
     gathering = results.with_name(f".{results.name}.merging")
     shutil.rmtree(gathering, ignore_errors=True)  # what a killed merge has left
@@ -142,74 +184,12 @@ def _copy_all(chosen: Iterable[StoredTrial], results: Path, told: Sequence[str])
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(trial.folder / file, copy)
             (gathering / trial.name / "server").mkdir(exist_ok=True)  # of a launch that ended before any log
+        for log, place in logs:
+            (gathering / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(log, gathering / place)
         write_text(gathering / "logs/merge.log", "\n".join(told) + "\n")
         gathering.replace(results)
     except OSError as error:
         raise UserError(f"cannot copy to {results.parent}: {error}", remedy="mend that, and merge again") from None
     finally:
         shutil.rmtree(gathering, ignore_errors=True)
-
-
-# ---- what is said of it ---------------------------------------------------------------------------------------------
-
-
-def _describe(chosen: Sequence[StoredTrial], homes: Sequence[Path]) -> list[str]:
-    """How much came from where, and on what machines it was measured; then each cell."""
-    lines = []
-    for home in homes:
-        trials = [trial for trial in chosen if trial.home == home]
-        machines = Counter(trial.machine for trial in trials)
-        measured = "; ".join(f"{machine} ({count})" for machine, count in machines.items())
-        lines.append(f"{home}: {_count(len(trials))}{f', measured on {measured}' if trials else ''}")
-    cells: dict[str, dict[Path, list[StoredTrial]]] = {}
-    for trial in chosen:
-        cells.setdefault(trial.cell, {}).setdefault(trial.home, []).append(trial)
-    for cell, origins in cells.items():
-        parts = [
-            f"{', '.join(map(_repeat, sorted(trials, key=_number)))} from {home}" for home, trials in origins.items()
-        ]
-        lines.append(f"{cell}: {'; '.join(parts)}")
-    return lines
-
-
-def _describe_left_out(
-    found: Mapping[str, list[StoredTrial]], chosen: Sequence[StoredTrial], homes: Sequence[Path]
-) -> list[str]:
-    lines = []
-    for trial in chosen:
-        for other in found[trial.name]:
-            if other is not trial:
-                why = "the same launch" if trial.is_same_launch(other) else "failed there"
-                lines.append(f"{trial.name}: not taken from {other.home}: {why}")
-    for home in homes:
-        unfinished = unfinished_names(home)
-        if unfinished:
-            lines.append(f"{home}: {_count(len(unfinished))} planned there and not measured: {', '.join(unfinished)}")
-    return lines
-
-
-def _describe_study(chosen: Sequence[StoredTrial]) -> list[str]:
-    """What a config must name so that the study is this one, and what it would still lack."""
-    ids = {kind: list(dict.fromkeys(trial.plan["trial"][kind]["id"] for trial in chosen)) for kind in _KINDS}
-    repeats = max(trial.repeat for trial in chosen)
-    named = "; ".join(f"{kind}s: {', '.join(names)}" for kind, names in ids.items())
-    lines = [f"a config for all of it has {named}; repeats: {repeats}"]
-    lacking = len(ids["workload"]) * len(ids["mode"]) * len(ids["dtype"]) * repeats - len(chosen)
-    if lacking:
-        lines.append(f"of such a study {_count(lacking)} are missing: snakemake would measure them")
-    return lines
-
-
-_KINDS = ("workload", "mode", "dtype")
-
-
-def _count(trials: int) -> str:
-    return "1 trial" if trials == 1 else f"{trials} trials"
-
-
-def _number(trial: StoredTrial) -> int:
-    return trial.repeat
-
-
-def _repeat(trial: StoredTrial) -> str:
-    return f"r{trial.repeat}{' (failed)' if trial.failed else ''}"

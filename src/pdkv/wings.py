@@ -16,6 +16,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent
 PACKAGE = "pdkv"
+# The steps behind plan.json and behind the evidence of a launch, whose digests these files keep.
+PLANNER = ("plan", "resolve")
+MEASURER = (*PLANNER, "trial", "keeper")
 
 Floors = dict[int, tuple[str, ...]]
 
@@ -33,6 +36,7 @@ SHARED: Floors = {
         "due",
         "engine_args",
         "launch_counts",
+        "merge_account",
         "progress",
         "records",
         "report_editions",

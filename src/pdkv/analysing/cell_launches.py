@@ -41,6 +41,13 @@ class Launch:
         return None if outcome["status"] == "ok" else {key: outcome[key] for key in ("stage", "reason", "excerpt")}
 
     @property
+    def environment(self) -> dict[str, Any]:
+        """What it was measured on, and ``source``, the digest of what measured it; empty where it got no devices."""
+        recorded: dict[str, Any] = self.stages["environment"] or {}
+        source = self.stages.get("source")  # not in launches from before it was recorded
+        return {**recorded, "source": source} if recorded and source else recorded
+
+    @property
     def checks(self) -> list[dict[str, Any]]:
         """All checks of the trial, each with the source it came from."""
         sources = {"launch": self.launch, "warmup": self.metrics["warmup"], "load": self.metrics, "trace": self.trace}

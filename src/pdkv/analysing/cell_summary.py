@@ -24,9 +24,13 @@ from pdkv.artifacts import read_parquet, write_json
 _STAGES = ("launch", "warmup", "load", "shutdown")
 
 
-def summarize_cell(trials: Sequence[Path], output: Path, levels: ServiceLevels | None = None) -> None:
-    """Write cell.json out of the folders of a cell's launches; with service levels, goodput is in it."""
-    write_json(output, "cell/1", describe_cell([Launch.read(folder) for folder in trials], levels))
+def summarize_cell(trials: Sequence[Path], output: Path, levels: ServiceLevels | None = None, source: str = "") -> None:
+    """Write cell.json out of the folders of a cell's launches; with service levels, goodput is in it.
+
+    ``source``: digest of what summarizes it.
+    """
+    content = describe_cell([Launch.read(folder) for folder in trials], levels)
+    write_json(output, "cell/1", {"source": source, **content})
 
 
 def describe_cell(launches: Sequence[Launch], levels: ServiceLevels | None = None) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def _check_same_environment(launches: Sequence[Launch]) -> Check:
     counted = [launch for launch in launches if launch.counts]  # one that never started knows no version of its engine
     if not counted:
         return Check(name, "unknown", "no launch counts")
-    recorded = [launch.stages["environment"] for launch in counted if launch.stages["environment"]]
+    recorded = [launch.environment for launch in counted if launch.environment]
     if len(recorded) < 2:
         return (
             Check(name, "passed", "one launch") if recorded else Check(name, "unknown", "no environment was recorded")
@@ -176,7 +180,7 @@ def _check_same_environment(launches: Sequence[Launch]) -> Check:
         name,
         "suspect",
         "; ".join(differing),
-        "measure all launches of a cell on one machine, with one engine and from one shell",
+        "measure all launches of a cell on one machine, with one engine, from one shell and by one version of pdkv",
     )
 
 
@@ -186,10 +190,8 @@ def _environment(launches: Sequence[Launch]) -> dict[str, Any]:
     Launches from before ``inherited`` was recorded may stand beside newer ones: it is that of the first that has it.
     """
     by_use = sorted(launches, key=lambda launch: (not launch.counts, launch.failure is not None))
-    environment: dict[str, Any] = next(
-        (launch.stages["environment"] for launch in by_use if launch.stages["environment"]), {}
-    )
-    counted = [launch.stages["environment"] or {} for launch in launches if launch.counts]
+    environment: dict[str, Any] = next((launch.environment for launch in by_use if launch.environment), {})
+    counted = [launch.environment for launch in launches if launch.counts]
     inherited = next((each["inherited"] for each in counted if each.get("inherited") is not None), None)
     return dict(environment) if inherited is None else {**environment, "inherited": inherited}
 

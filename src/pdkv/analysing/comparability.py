@@ -5,6 +5,7 @@ from typing import Any
 
 _ENVIRONMENT = ("host_cpu", "cuda_driver")
 _ENGINE = ("vllm", "torch", "transformers")  # router and connector belong to the mode
+MEASURING_CODE = "pdkv's measuring code"
 UNSET = "not set"
 LONGEST_VALUE = 60
 # When to give up does not touch a request that was answered.
@@ -12,7 +13,7 @@ _WITHOUT_EFFECT = ("limits.launch_timeout_s", "limits.request_timeout_s", "limit
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a fingerprint (``environment`` in stages.json) that decide a measurement; unknown is ``None``.
+    """The facts of a fingerprint (``environment`` in cell.json) that decide a measurement; unknown is ``None``.
 
     GPUs count by kind, not by number: how many there are belongs to the mode. Of several nodes all must agree with each
     other, or else with nobody: then a fact is the list of theirs.
@@ -26,6 +27,7 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
         **{f"engine.{key}": engine.get(key) for key in _ENGINE},
         "gpu": sorted({f"{gpu['name']}, {gpu['memory_bytes']} bytes" for gpu in gpus}),
         "gpu driver": sorted({str(gpu["driver"]) for gpu in gpus}),
+        MEASURING_CODE: environment.get("source"),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pdkv.errors import StageFailed
 from pdkv.measuring.job_nodes import job_log
 from pdkv.measuring.load import PointRecord
+from pdkv.wings import MEASURER, digest
 
 
 class StageRecord:
@@ -28,6 +29,8 @@ class StageRecord:
         self.beside: set[str] = set()
         self._trial = plan["trial"]
         self._attempt = attempt
+        # Of the code that runs here and now: a study may go on while its pdkv is replaced by another one.
+        self._source = digest(*MEASURER)
         self._clock = {"monotonic_s": time.monotonic(), "unix_s": time.time()}
         self._stages: list[dict[str, Any]] = []
         self._points: list[dict[str, Any]] = []
@@ -75,6 +78,7 @@ class StageRecord:
         return {
             "trial": self._trial,
             "attempt": self._attempt,
+            "source": self._source,
             "job": os.environ.get("SLURM_JOB_ID"),
             "job_log": job_log(),
             "nodes": self.nodes,

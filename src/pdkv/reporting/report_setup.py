@@ -137,6 +137,7 @@ _SETUP: dict[str, Callable[[Cell, Wording], str]] = {
     "kernel": _from_environment("kernel"),
     "python": _from_environment("python"),
     "pdkv": _from_environment("pdkv"),
+    "source": _from_environment("source"),
     "seed": lambda cell, _: str(cell.config.get("seed", "")),
     "launches": lambda cell, _: str(len(cell.trials)),
 }
