@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pdkv.artifacts import read_csv, read_json, write_json
 from pdkv.cli import _parser
 from pdkv.reporting.figure_names import figure_count, illustrated
 from pdkv.study.config import load_study
@@ -36,6 +37,7 @@ repeats: 1
 TRIAL_RULES = ("plan_server", "measure", "read_trial", "summarize_cell")
 STUDY_RULES = ("aggregate", "compare", "rank_objectives", "draw_figures", "write_markdown", "write_pdf")
 NOTHING = "Nothing to be done"
+LATER_KEYS = {"source", "warmup"}
 
 
 class Workspace:
@@ -347,6 +349,44 @@ class TestSourceChanges:
         due = workspace.due()
         assert due["measure"] == 2
         assert due["plan_server"] == 0
+
+    @pytest.mark.fault(
+        "stored",
+        "results that another version has read, without Snakemake's notes or where these are not to count",
+        "read again; nothing is measured again",
+    )
+    def test_what_another_version_read_is_read_again_without_notes(self, workspace: Workspace, edited: Path) -> None:
+        self.append(edited / "analysing" / "metrics.py", "\nADDED = 1\n")
+        for option in (("--rerun-triggers", "mtime"), ()):
+            due = workspace.due(*option)
+            assert due["read_trial"] == due["summarize_cell"] == 2
+            assert due["measure"] == due["plan_server"] == 0
+            shutil.rmtree(workspace.folder / ".snakemake")
+
+    def test_results_of_a_version_that_kept_no_source_are_read_again(self, workspace: Workspace) -> None:
+        """And of one whose metrics.json did not say yet whether the launch was warm."""
+        for path in workspace.folder.glob("results/w/*/fp16/r1/metrics.json"):
+            content = {key: value for key, value in read_json(path, "metrics/1").items() if key not in LATER_KEYS}
+            write_json(path, "metrics/1", content)
+        shutil.rmtree(workspace.folder / ".snakemake")
+        assert workspace.due()["measure"] == 0
+        workspace.run()
+        for path in workspace.folder.glob("results/w/*/fp16/r1/metrics.json"):
+            assert set(read_json(path, "metrics/1")) > LATER_KEYS
+        assert workspace.due() == Counter()
+
+    def test_a_repeat_that_other_code_measured_is_not_compared(self, workspace: Workspace, edited: Path) -> None:
+        """Where Snakemake was told not to measure the first one again."""
+        self.append(edited / "measuring" / "client.py", "\nADDED = 1\n")
+        more = ("--rerun-triggers", "mtime", "--config", "repeats=2")
+        assert workspace.due(*more)["measure"] == 2
+        workspace.run(*more)
+        rows = read_csv(workspace.folder / "results/comparisons.csv")
+        assert rows and not [row for row in rows if row["ratio"]]
+        assert all("pdkv's measuring code: " in row["note"] for row in rows)
+        report = (workspace.folder / "reports/summary.md").read_text(encoding="utf-8")
+        assert "by one version of pdkv" in report
+        assert f"| Digest of pdkv's measuring code | {workspace.stages('mine')['source']} |" in report
 
     def test_comments_are_no_change(self, workspace: Workspace, edited: Path) -> None:
         for path in edited.rglob("*.py"):

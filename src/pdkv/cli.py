@@ -195,6 +195,7 @@ def _add_trial_verbs(parsers: Any) -> None:
     measure.add_argument("--parent", type=int, metavar="PID", help="end all servers and stop as soon as it has ended")
     read = _add(parsers, "read-trial", verbs.run_read_trial, "what was launched, its load, its warmth and its devices")
     read.add_argument("trial", type=Path, help="folder of the trial's evidence")
+    read.add_argument("--source", default="", metavar="DIGEST", help="of what reads it, kept in metrics.json")
 
 
 def _add_result_verbs(parsers: Any) -> None:
@@ -202,6 +203,7 @@ def _add_result_verbs(parsers: Any) -> None:
     cell.add_argument("output", type=Path, help="cell.json")
     cell.add_argument("--trials", type=Path, nargs="+", required=True, help="folders of its launches")
     cell.add_argument("--slo", default="", metavar="JSON", help="service levels that goodput is counted by")
+    cell.add_argument("--source", default="", metavar="DIGEST", help="of what summarizes it, kept in cell.json")
     everything = _add(parsers, "aggregate", verbs.run_aggregate, "one row for each number of the study")
     everything.add_argument("--cost", default="", metavar="JSON", help="prices of the hardware")
     _add_cells(everything, "--parquet", "--csv")

@@ -6,6 +6,8 @@ from typing import Any
 
 from pdkv.records import Trial
 
+FIRST_LINES = 200  # bytes: a file begins with its schema and the source that made it
+
 
 def attempt_due(stages: Path) -> int:
     """The attempt that ``stages.json`` should hold: its own if the trial ran, one more if it failed, else 1.
@@ -40,6 +42,18 @@ def plan_is_due(plan: Path, trial_slice: str, source: str) -> bool:
     """Whether ``plan.json`` is missing, or was made for another slice or by another source of the planner."""
     recorded = _read(plan)
     return recorded.get("source") != source or recorded.get("trial") != json.loads(trial_slice)
+
+
+def is_read_by(path: str, source: str) -> bool:
+    """Whether this file is there, and was made by the reading source of that digest, as its first lines say.
+
+    It is asked of each launch of a study before anything runs: so the file is neither read as a whole nor checked.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path costs more than the file
+            return f'"source": "{source}"'.encode() in file.read(FIRST_LINES)
+    except OSError:
+        return False
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def run_read_trial(arguments: argparse.Namespace) -> None:
     """The facts of one trial out of its evidence."""
     from pdkv.analysing.trial_facts import read_trial
 
-    read_trial(arguments.trial)
+    read_trial(arguments.trial, arguments.source)
 
 
 def run_summarize_cell(arguments: argparse.Namespace) -> None:
@@ -87,7 +87,8 @@ def run_summarize_cell(arguments: argparse.Namespace) -> None:
     from pdkv.analysing.cell_summary import summarize_cell
     from pdkv.analysing.service_levels import ServiceLevels
 
-    summarize_cell(arguments.trials, arguments.output, ServiceLevels.from_json(arguments.slo))
+    levels = ServiceLevels.from_json(arguments.slo)
+    summarize_cell(arguments.trials, arguments.output, levels, arguments.source)
 
 
 def run_aggregate(arguments: argparse.Namespace) -> None:

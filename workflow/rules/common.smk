@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from pdkv.cli import study_or_exit, start_or_exit
-from pdkv.due import attempt_due, is_of_another_trial, plan_is_due
+from pdkv.due import attempt_due, is_of_another_trial, is_read_by, plan_is_due
 from pdkv.measuring.resolve import choose_engine
 from pdkv.reporting.figure_names import (
     curves_figure,
@@ -23,7 +23,7 @@ from pdkv.reporting.figure_names import (
     ttft_parts_figure,
 )
 from pdkv.study.report_editions import editions
-from pdkv.wings import digest, folder_digest
+from pdkv.wings import MEASURER, PLANNER, digest, folder_digest
 
 # The jobs of a DAG live as long as the run: looking through all of them for garbage, again and again while it grows,
 # takes a quarter of the time in which that of a large study is built.
@@ -41,7 +41,9 @@ others = {
     for name, asked in slices.items()
     if is_of_another_trial(Path("results", name, "stages.json"), asked)
 }
-planner = digest("plan", "resolve")
+planner = digest(*PLANNER)
+# What was read of a launch, and what of a cell: each file says which source made it and what was made with it.
+readers = {"metrics.json": digest("trial_facts"), "cell.json": digest("cell_summary")}
 computes_on = choose_engine(study.engine, Path(".engine")).device
 workload_modes = list(dict.fromkeys(cell[:2] for cell in study.cells()))
 languages = {
@@ -129,6 +131,9 @@ def plan_of(wildcards):
 def missed(paths):
     """These files; what is not there of them is made, also where what was made of it is still there.
 
+    And so is what another version read: Snakemake does not see that where its notes are gone, or are not to count, and
+    one report would be of two versions. It costs seconds each.
+
     To Snakemake they are steps on the way, and not missed then. But it removes a job's outputs before it starts it: if
     it is killed while a failed launch is tried again, the report that names the failure would hide for ever that the
     launch was not measured. Files in object storage are not seen from here.
@@ -139,9 +144,14 @@ def missed(paths):
         and not workflow.storage_settings.default_storage_provider
     ):
         workflow.dag.forcefiles.update(
-            path for path in map(str, paths) if not os.path.exists(path)
+            path for path in map(str, paths) if must_be_made(path)
         )
     return paths
+
+
+def must_be_made(path):
+    source = readers.get(os.path.basename(path))
+    return not (is_read_by(path, source) if source else os.path.exists(path))
 
 
 def launches(pattern):

@@ -71,7 +71,7 @@ rule measure:
         position=lambda wildcards: f"{positions[trial_name(wildcards)]}/{len(trials)}",
     params:
         trial=lambda wildcards: slices[trial_name(wildcards)],
-        source=digest("plan", "resolve", "trial", "keeper"),
+        source=digest(*MEASURER),
         attempt=lambda wildcards: attempts[trial_name(wildcards)],
         folder=subpath(output.stages, parent=True),
     shell:

@@ -29,10 +29,10 @@ rule read_trial:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        source=digest("trial_facts"),
+        source=readers["metrics.json"],
         folder=subpath(output.launch, parent=True),
     shell:
-        "pdkv read-trial {params.folder:q} 2> {log:q}"
+        "pdkv read-trial {params.folder:q} --source {params.source} 2> {log:q}"
 
 
 rule summarize_cell:
@@ -50,10 +50,11 @@ rule summarize_cell:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        source=digest("cell_summary"),
+        source=readers["cell.json"],
         trials=lambda wildcards, input: [
             str(Path(path).parent) for path in input.stages
         ],
         slo=service_levels(),
     shell:
-        "pdkv summarize-cell {output:q} --trials {params.trials:q} --slo={params.slo:q} 2> {log:q}"
+        "pdkv summarize-cell {output:q} --trials {params.trials:q} --slo={params.slo:q}"
+        " --source {params.source} 2> {log:q}"

@@ -20,10 +20,10 @@ from pdkv.artifacts import read_json, read_json_lines, write_json, write_parquet
 from pdkv.seals import check_seals
 
 
-def read_load(trial: Path) -> None:
+def read_load(trial: Path, source: str = "") -> None:
     """Write ``requests.parquet`` and ``metrics.json`` of the trial folder from its raw evidence.
 
-    A trial whose load never began gets an empty table and no points.
+    A trial whose load never began gets an empty table and no points. ``source``: digest of what reads it.
     """
     stages = read_json(trial / "stages.json", "stages/1")
     # From the plan: a point that was broken off is not among those of stages.json.
@@ -34,7 +34,8 @@ def read_load(trial: Path) -> None:
     rows = read_json_lines(scrapes) if scrapes.exists() else []
     write_parquet(trial / "requests.parquet", requests)
     warmup = describe_warmup(stages, requests.select(WARMUP_COLUMNS).to_pylist())
-    write_json(trial / "metrics.json", "metrics/1", {**describe_load(requests, stages, rows), "warmup": warmup})
+    content = {"source": source, **describe_load(requests, stages, rows), "warmup": warmup}
+    write_json(trial / "metrics.json", "metrics/1", content)
 
 
 def describe_load(requests: pa.Table, stages: Mapping[str, Any], scrapes: Sequence[dict[str, Any]]) -> dict[str, Any]:
