@@ -31,7 +31,7 @@ READERS = {
     ),
     "summarize-cell": (
         [f"{CELL}/cell.json", "--trials", TRIAL],
-        [*(f"{name}.json" for name in ("plan", "stages", "launch", "warmup", "metrics", "trace")), "requests.parquet"],
+        [*(f"{name}.json" for name in ("plan", "stages", "launch", "metrics", "trace")), "requests.parquet"],
     ),
     "aggregate": ([f"{CELL}/cell.json", "--parquet", "results/s.parquet", "--csv", "results/s.csv"], ["../cell.json"]),
     "write-markdown": (
