@@ -282,7 +282,7 @@ workloads:
     input_tokens: 0x10
 engine: {{command: {ENGINE}}}
 model: {{name: fake/model}}
-report: {{title: Deployment mode and KV-cache precision}}
+report: {{language: en}}
 """
 
 
