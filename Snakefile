@@ -43,6 +43,7 @@ onstart:
             shares_disk=has_shared_disk(),
             outputs=written,
             logs=logs,
+            job_options=job_options(jobs),
         )
 
 

@@ -13,11 +13,15 @@ from xml.sax.saxutils import escape
 
 
 class S3Server:
-    """``objects`` holds what is stored, by key, bytes and time. Buckets come into being when they are named."""
+    """``objects`` holds what is stored, by key, bytes and time. Buckets come into being when they are named.
+
+    ``requests`` counts what it was asked.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, float]] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self.objects))
+        self.requests = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
 
     def __enter__(self) -> "S3Server":
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -25,6 +29,10 @@ class S3Server:
 
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
+        self.close()
+
+    def close(self) -> None:
+        """Nobody answers at its address any more, or yet."""
         self._server.server_close()
 
     @property
@@ -32,7 +40,9 @@ class S3Server:
         return f"http://127.0.0.1:{self._server.server_port}"
 
 
-def _handler_of(objects: dict[str, tuple[bytes, float]]) -> type[BaseHTTPRequestHandler]:
+def _handler_of(server: S3Server) -> type[BaseHTTPRequestHandler]:
+    objects = server.objects
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -40,6 +50,7 @@ def _handler_of(objects: dict[str, tuple[bytes, float]]) -> type[BaseHTTPRequest
             pass
 
         def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
+            server.requests += 1
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name.replace("_", "-"), value)

@@ -17,6 +17,7 @@ from pdkv.preconditions import (
     require_claims,
     require_device_told,
     require_folder,
+    require_options_of_jobs,
     require_reachable_model,
     require_study_folders,
     require_typefaces,
@@ -25,6 +26,7 @@ from pdkv.preconditions import (
 )
 
 if TYPE_CHECKING:
+    from pdkv.result_files import ResultFiles
     from pdkv.study.config import Study
 
 DEFAULT_CONFIG = Path("config/config.yaml")
@@ -88,6 +90,16 @@ def study_or_exit(configfiles: Sequence[Path], overrides: Mapping[str, Any]) -> 
         _exit_with(error)
 
 
+def results_or_exit(provider: Any, prefix: str | None) -> "ResultFiles":
+    """The files of ``results/``, on disk or where Snakemake's default storage ``provider`` keeps them."""
+    from pdkv.result_files import FilesOnDisk, StoredFiles
+
+    try:
+        return StoredFiles(provider, prefix) if provider else FilesOnDisk()
+    except UserError as error:
+        _exit_with(error)
+
+
 def start_or_exit(
     study: "Study",
     measures: bool,
@@ -96,12 +108,13 @@ def start_or_exit(
     shares_disk: bool = True,
     outputs: Iterable[str] = (),
     logs: Iterable[str] = (),
+    job_options: Iterable[tuple[str, str]] = (),
 ) -> None:
     """Lock the folder for a Snakemake run that is about to start; say what it will measure on this machine.
 
     ``shares_disk``: the jobs of a cluster see the files of this folder. ``outputs``: what they will write there;
-    ``logs``: theirs, which Snakemake removes before it starts them. If it can't measure, or can't write those or the
-    report in its language: why, and exit status 2.
+    ``logs``: theirs, which Snakemake removes before it starts them. ``job_options``: what a job on a cluster needs and
+    what it gets. If it can't measure, or can't write those or the report in its language: why, and exit status 2.
     """
     from pdkv.run_lock import lock_run
 
@@ -113,6 +126,7 @@ def start_or_exit(
         if measures and on_cluster:
             require_device_told(study)
             require_reachable_model(study, shares_disk)
+            require_options_of_jobs(job_options)
         elif measures:
             tell_survey(study, sys.stderr)
     except UserError as error:

@@ -1,35 +1,59 @@
-"""What the evidence on disk says about itself, so that Snakemake repeats what must be repeated and nothing else."""
+"""What the evidence of a trial says about itself, so that Snakemake repeats what must be repeated and nothing else."""
 
 import json
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from pdkv.records import Trial
+from pdkv.result_files import ResultFiles
 
 FIRST_LINES = 200  # bytes: a file begins with its schema and the source that made it
 
 
-def attempt_due(stages: Path) -> int:
+@dataclass(frozen=True)
+class TrialDue:
+    """What is due of a trial.
+
+    ``attempt``: the one that its ``stages.json`` should hold. ``is_of_another_trial``: what this holds was measured for
+    something else than the study asks for under this name. ``needs_plan``: there is no plan, or none that still holds.
+    """
+
+    attempt: int
+    is_of_another_trial: bool
+    needs_plan: bool
+
+
+def trial_due(results: ResultFiles, name: str, trial_slice: str, planner: str) -> TrialDue:
+    """What is due of the trial ``name``; ``planner`` is the digest of the source that makes plans."""
+    stages = _read(results, f"results/{name}/stages.json")
+    plan = _read(results, f"results/{name}/plan.json")
+    return TrialDue(
+        attempt=attempt_due(stages),
+        is_of_another_trial=is_of_another_trial(stages, trial_slice),
+        needs_plan=plan_is_due(plan, trial_slice, planner),
+    )
+
+
+def attempt_due(stages: dict[str, Any]) -> int:
     """The attempt that ``stages.json`` should hold: its own if the trial ran, one more if it failed, else 1.
 
     As a parameter of the measuring rule this differs from the recorded one exactly where a trial must be tried again.
     """
-    recorded = _read(stages)
     try:
-        attempt, status = int(recorded["attempt"]), recorded["outcome"]["status"]
+        attempt, status = int(stages["attempt"]), stages["outcome"]["status"]
     except (KeyError, TypeError, ValueError):
         return 1
     return attempt if status == "ok" else attempt + 1
 
 
-def is_of_another_trial(stages: Path, trial_slice: str) -> bool:
+def is_of_another_trial(stages: dict[str, Any], trial_slice: str) -> bool:
     """Whether ``stages.json`` is evidence of something else than the study asks for under this name.
 
     Snakemake knows by its notes what a file was made with. They may be gone, of a run that was killed or of results
     that came from elsewhere; what is compared here is what the evidence says. What an older version did not know of has
     the value that the newer one takes for it.
     """
-    recorded = _read(stages).get("trial")
+    recorded = stages.get("trial")
     if recorded is None:
         return False
     try:
@@ -38,10 +62,9 @@ def is_of_another_trial(stages: Path, trial_slice: str) -> bool:
         return True
 
 
-def plan_is_due(plan: Path, trial_slice: str, source: str) -> bool:
+def plan_is_due(plan: dict[str, Any], trial_slice: str, source: str) -> bool:
     """Whether ``plan.json`` is missing, or was made for another slice or by another source of the planner."""
-    recorded = _read(plan)
-    return recorded.get("source") != source or recorded.get("trial") != json.loads(trial_slice)
+    return plan.get("source") != source or plan.get("trial") != json.loads(trial_slice)
 
 
 def is_read_by(path: str, source: str) -> bool:
@@ -56,9 +79,9 @@ def is_read_by(path: str, source: str) -> bool:
         return False
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(results: ResultFiles, path: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(results.read(path) or b"null")
+    except ValueError:
         return {}
     return content if isinstance(content, dict) else {}

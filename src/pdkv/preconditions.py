@@ -127,6 +127,14 @@ def require_typefaces(study: "Study") -> None:
         choose_typefaces([text for language in foreign for text in Wording(language).all_texts()])
 
 
+def require_options_of_jobs(options: Iterable[tuple[str, str]]) -> None:
+    """What trials need of Slurm, and what the profile gives: known before hours of waiting for a node's lease."""
+    from pdkv.measuring.job_request import require_kept_options
+
+    for needed, given in options:
+        require_kept_options(needed, given)
+
+
 def require_device_told(study: "Study") -> None:
     """A study on a cluster names its device: this machine is not where it runs."""
     from pdkv.measuring.job_request import require_known_device

@@ -40,6 +40,7 @@ SHARED: Floors = {
         "progress",
         "records",
         "report_editions",
+        "result_files",
         "run_lock",
         "seals",
         "stored_trials",

@@ -54,6 +54,15 @@ def job_sharing(wildcards):
     )
 
 
+def job_options(jobs):
+    """Of each measurement: the options of sbatch that it needs, and those that it gets from the rule or the profile."""
+    return (
+        (job_sharing(job.wildcards), str(job.resources.get("slurm_extra") or ""))
+        for job in jobs
+        if job.rule.name == "measure"
+    )
+
+
 def nodes_of_mode(wildcards):
     return trials[trial_name(wildcards)].mode.nodes
 

@@ -4,15 +4,15 @@
 # each other. A study comes from exactly one file.
 import gc
 import json
-import os
 import re
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 
-from pdkv.cli import study_or_exit, start_or_exit
-from pdkv.due import attempt_due, is_of_another_trial, is_read_by, plan_is_due
-from pdkv.measuring.resolve import choose_engine
+from pdkv.cli import results_or_exit, study_or_exit, start_or_exit
+from pdkv.due import is_read_by, trial_due
+from pdkv.measuring.job_request import engine_here
 from pdkv.reporting.figure_names import (
     curves_figure,
     ecdf_figure,
@@ -22,6 +22,7 @@ from pdkv.reporting.figure_names import (
     trace_figure,
     ttft_parts_figure,
 )
+from pdkv.result_files import FilesOnDisk
 from pdkv.study.report_editions import editions
 from pdkv.wings import MEASURER, PLANNER, digest, folder_digest
 
@@ -35,16 +36,14 @@ study = study_or_exit(
 trials = {trial.name: trial for trial in study.trials()}
 slices = {name: trial.to_slice() for name, trial in trials.items()}
 positions = {name: number for number, name in enumerate(trials, 1)}
-attempts = {name: attempt_due(Path("results", name, "stages.json")) for name in trials}
-others = {
-    name
-    for name, asked in slices.items()
-    if is_of_another_trial(Path("results", name, "stages.json"), asked)
-}
+results = results_or_exit(
+    workflow.storage_registry.default_storage_provider,
+    workflow.storage_settings.default_storage_prefix,
+)
 planner = digest(*PLANNER)
 # What was read of a launch, and what of a cell: each file says which source made it and what was made with it.
 readers = {"metrics.json": digest("trial_facts"), "cell.json": digest("cell_summary")}
-computes_on = choose_engine(study.engine, Path(".engine")).device
+computes_on = engine_here(study.engine, Path(".engine")).device
 workload_modes = list(dict.fromkeys(cell[:2] for cell in study.cells()))
 languages = {
     edition.suffix: edition.language for edition in editions(study.report.language)
@@ -114,6 +113,12 @@ def bundled_model():
     return [ancient(BUNDLED_MODEL)] if study.model.name == "bundled" else []
 
 
+@cache
+def due(name):
+    """What is due of a trial, as its evidence was when its job was created: before that is removed."""
+    return trial_due(results, name, slices[name], planner)
+
+
 def plan_of(wildcards):
     """plan.json as an input whose age matters only if it must be made again.
 
@@ -123,12 +128,16 @@ def plan_of(wildcards):
     """
     name = trial_name(wildcards)
     path = f"results/{name}/plan.json"
-    if name in others and workflow.is_main_process and not workflow.touch:
-        workflow.dag.forcefiles.add(f"results/{name}/stages.json")
-    return path if plan_is_due(Path(path), slices[name], planner) else ancient(path)
+    if (
+        due(name).is_of_another_trial
+        and workflow.is_main_process
+        and not workflow.touch
+    ):
+        workflow.dag.forcefiles.add(results.known_as(f"results/{name}/stages.json"))
+    return path if due(name).needs_plan else ancient(path)
 
 
-def missed(paths):
+def missed(paths, files=results):
     """These files; what is not there of them is made, also where what was made of it is still there.
 
     And so is what another version read: Snakemake does not see that where its notes are gone, or are not to count, and
@@ -136,22 +145,23 @@ def missed(paths):
 
     To Snakemake they are steps on the way, and not missed then. But it removes a job's outputs before it starts it: if
     it is killed while a failed launch is tried again, the report that names the failure would hide for ever that the
-    launch was not measured. Files in object storage are not seen from here.
+    launch was not measured.
     """
-    if (
-        workflow.is_main_process
-        and not workflow.touch
-        and not workflow.storage_settings.default_storage_provider
-    ):
+    if workflow.is_main_process and not workflow.touch:
         workflow.dag.forcefiles.update(
-            path for path in map(str, paths) if must_be_made(path)
+            files.known_as(path)
+            for path in map(str, paths)
+            if must_be_made(path, files)
         )
     return paths
 
 
-def must_be_made(path):
-    source = readers.get(os.path.basename(path))
-    return not (is_read_by(path, source) if source else os.path.exists(path))
+def must_be_made(path, files):
+    """Which version has read a file is asked on a disk alone: in object storage each would have to be fetched."""
+    source = readers.get(path.rpartition("/")[2])
+    if source and not workflow.storage_settings.default_storage_provider:
+        return not is_read_by(path, source)
+    return not files.holds(path)
 
 
 def launches(pattern):
@@ -294,7 +304,8 @@ def reports(pattern):
 def markdown_of(wildcards):
     """The same edition of the report as Markdown, with the tables that both forms of it show in part."""
     paths = [f"reports/{name}" for name in ("summary{}.md", "tables{}")]
-    return missed([local(path.format(wildcards.edition)) for path in paths])
+    reported = [local(path.format(wildcards.edition)) for path in paths]
+    return missed(reported, FilesOnDisk())
 
 
 def other_editions(pattern):

@@ -5,12 +5,12 @@ can replace each of these numbers.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pdkv.errors import UserError
 from pdkv.measuring.feasibility import UNKNOWN_WEIGHTS, estimate_seconds
-from pdkv.measuring.plan import plan_trial
+from pdkv.measuring.plan import ResolvedEngine, plan_trial
 from pdkv.measuring.resolve import choose_engine, resolve_model
 from pdkv.records import Engine, Trial
 
@@ -34,6 +34,17 @@ class JobRequest:
     nodes: int
 
 
+def engine_here(engine: Engine, home: Path) -> ResolvedEngine:
+    """The engine, before anything is measured; where it can't be told which GPUs are meant, as on a machine without.
+
+    Reading finished results needs none. What is about to measure is refused with the reason when it starts.
+    """
+    try:
+        return choose_engine(engine, home)
+    except UserError:
+        return choose_engine(replace(engine, device="cpu"), home)
+
+
 def count_gpus(trial: Trial, device: str) -> int:
     """How many GPUs the servers of a trial take: none on a CPU, and none for a server that the user runs."""
     if device != "cuda" or trial.mode.endpoint:
@@ -46,7 +57,7 @@ def request_job(trial: Trial, home: Path) -> JobRequest:
 
     A trial that cannot be planned asks for what is known of it: planning it says what is wrong.
     """
-    engine = choose_engine(trial.engine, home)
+    engine = engine_here(trial.engine, home)
     gpus = count_gpus(trial, engine.device)
     try:
         plan = plan_trial(trial, engine, *resolve_model(trial.model, home))
@@ -69,6 +80,18 @@ def request_job(trial: Trial, home: Path) -> JobRequest:
         minutes=math.ceil((launch_s + seconds * SPARE_TIME + OVERHEAD_S) / 60),
         nodes=trial.mode.nodes,
     )
+
+
+def require_kept_options(needed: str, given: str) -> None:
+    """Raise :class:`UserError` where ``given``, options of sbatch, lacks ``needed``, one that a trial can't do without.
+
+    What a profile says in ``slurm_extra`` takes the place of what the workflow says there.
+    """
+    if needed and needed.partition("=")[0] not in given:
+        raise UserError(
+            f"slurm_extra: {given or 'nothing'} takes the place of {needed}, without which trials get in each other's way",
+            remedy=f"write both: slurm_extra: \"'{f'{needed} {given}'.strip()}'\"",
+        )
 
 
 def require_known_device(engine: Engine) -> None:
