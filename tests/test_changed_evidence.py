@@ -52,7 +52,11 @@ def test_results_of_another_study_under_the_same_names_are_not_used(workspace: W
     change_lengths(workspace)
     shutil.rmtree(workspace.folder / ".snakemake")
     for option in ((), ("--rerun-triggers", "mtime")):
-        assert workspace.due(*option)["measure"] == 2
+        due = workspace.due(*option)
+        assert (due["plan_server"], due["measure"]) == (2, 2), "by their plans the old trials would be measured again"
+    workspace.run()
+    assert [answered(workspace, mode) for mode in ("default", "mine")] == [7, 7]
+    assert not workspace.due()
 
 
 def test_what_an_older_version_did_not_know_of_is_no_change(workspace: Workspace) -> None:

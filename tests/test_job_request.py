@@ -1,11 +1,14 @@
 """What a scheduler is asked for, and where a study must say what its nodes have."""
 
+import os
 from pathlib import Path
 
 import pytest
+from test_workflow_reruns import ENGINE, ROOT, Workspace
+from test_workflow_reruns import STUDY as FAKE_STUDY
 
 from pdkv.errors import UserError
-from pdkv.measuring.job_request import JobRequest, request_job, require_known_device
+from pdkv.measuring.job_request import JobRequest, engine_here, request_job, require_kept_options, require_known_device
 from pdkv.records import Trial
 from pdkv.study.config import load_study
 
@@ -67,3 +70,57 @@ def test_nodes_are_not_guessed_from_the_login_node(tmp_path: Path, engine: str) 
 @pytest.mark.parametrize("engine", ["cpu", "cuda", "{command: vllm, device: cuda}"])
 def test_said_is_enough(tmp_path: Path, engine: str) -> None:
     require_known_device(trials(tmp_path, engine=engine)["default"].engine)
+
+
+def test_gpus_that_cannot_be_told_are_none_before_it_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished results can be read, and a dry run shown; what is about to measure is refused with the reason."""
+
+    def fail() -> str:
+        raise UserError("CUDA_VISIBLE_DEVICES=0,0 names GPU-1 twice")
+
+    monkeypatch.setattr("pdkv.installing.engine_env.detect_kind", fail)
+    for engine in ("auto", "{command: vllm}"):
+        trial = trials(tmp_path, engine=engine)["default"]
+        assert engine_here(trial.engine, tmp_path).device == "cpu"
+        assert request_job(trial, tmp_path).gpus == 0
+    assert engine_here(trials(tmp_path, engine="cuda")["default"].engine, tmp_path).device == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("needed", "given"),
+    [
+        ("--exclusive", "--exclusive"),
+        ("--exclusive", "--exclusive --nodelist=node7"),
+        ("--gpus-per-node=4", "--gpus-per-node=h100:4"),
+        ("", "--nodelist=node7"),
+        ("", ""),
+    ],
+)
+def test_a_profile_may_add_to_what_a_trial_needs(needed: str, given: str) -> None:
+    require_kept_options(needed, given)
+
+
+@pytest.mark.parametrize("given", ["--nodelist=node7", ""])
+def test_a_profile_that_drops_what_a_trial_needs_is_refused(given: str) -> None:
+    with pytest.raises(UserError, match="takes the place of --exclusive") as refused:
+        require_kept_options("--exclusive", given)
+    assert f"'{f'--exclusive {given}'.strip()}'" in refused.value.remedy
+
+
+@pytest.mark.parametrize("given", ["--nodelist=node7", "--exclusive --nodelist=node7"])
+def test_two_trials_on_cores_are_never_sent_to_one_node(tmp_path: Path, given: str) -> None:
+    """One of them would wait there for the lease of the host until its job runs out of time."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sbatch", "scontrol", "sinfo", "squeue", "sacct"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/asked\nexit 1\n', encoding="utf-8")
+        (programs / name).chmod(0o755)
+    workspace = Workspace(tmp_path / "study")
+    workspace.write_study(FAKE_STUDY.replace(ENGINE, f"{ENGINE}, device: cpu"))
+    slurm = ("--profile", str(ROOT / "profiles/slurm"), "--slurm-no-account", "--default-resources", "slurm_partition=all")
+    done = workspace.snakemake(
+        *slurm, "--set-resources", f"measure:slurm_extra='{given}'", PATH=f"{programs}:{os.environ['PATH']}"
+    )
+    sent = "sbatch" in (tmp_path / "asked").read_text(encoding="utf-8")
+    assert sent is ("--exclusive" in given), done.stdout
+    assert ("slurm_extra: --nodelist=node7 takes the place of --exclusive" in done.stdout) is not sent

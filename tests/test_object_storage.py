@@ -122,7 +122,10 @@ def test_evidence_of_another_config_is_measured_anew_without_snakemakes_notes(st
     shutil.rmtree(stored.folder / "reports")
     stored.write_study(STUDY.replace("max_num_seqs: 8", "max_num_seqs: 4"))
     due = stored.due()
-    assert (due["measure mine"], due["measure default"]) == (1, 0)
+    assert (due["plan_server"], due["measure mine"], due["measure default"]) == (1, 1, 0)
+    stored.run()
+    assert stored.stages("mine")["trial"]["mode"]["args"] == {"max-num-seqs": 4}  # type: ignore[index]
+    assert not stored.due()
 
 
 @pytest.mark.fault(

@@ -180,6 +180,23 @@ def test_a_figure_that_was_lost_is_drawn_again_for_the_next_report(workspace: Wo
     assert workspace.due() == Counter()
 
 
+@pytest.mark.fault(
+    "devices",
+    "CUDA_VISIBLE_DEVICES names a GPU twice, or one that cannot be told",
+    "finished results are read; what would measure is refused with the reason, before it starts",
+)
+def test_gpus_that_cannot_be_told_matter_only_to_what_measures(workspace: Workspace) -> None:
+    environment = {"PYTHONPATH": f"{ROOT / 'tests/slurm/fake_gpus'}:{workspace.source}", "CUDA_VISIBLE_DEVICES": "0,0"}
+    (workspace.folder / "reports/summary.pdf").unlink()
+    done = workspace.snakemake(**environment)
+    assert done.returncode == 0 and (workspace.folder / "reports/summary.pdf").is_file(), done.stdout
+    (workspace.trial("mine") / "stages.json").unlink()
+    refused = workspace.snakemake(**environment)
+    assert refused.returncode == 2
+    assert refused.stdout.count("CUDA_VISIBLE_DEVICES=0,0 names GPU-fake-0 twice") == 1
+    assert "Traceback" not in refused.stdout and "UserError" not in refused.stdout
+
+
 def test_tables_that_were_lost_are_written_again(workspace: Workspace) -> None:
     shutil.rmtree(workspace.folder / "reports/tables")
     assert workspace.due() == {"write_markdown": 1, "write_pdf": 1}

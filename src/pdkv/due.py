@@ -14,22 +14,24 @@ FIRST_LINES = 200  # bytes: a file begins with its schema and the source that ma
 class TrialDue:
     """What is due of a trial.
 
-    ``attempt``: the one that its ``stages.json`` should hold. ``is_of_another_trial``: what this holds was measured for
+    ``attempt``: the one that its ``stages.json`` should hold. ``of_another_trial``: those of its files that were made for
     something else than the study asks for under this name. ``needs_plan``: there is no plan, or none that still holds.
     """
 
     attempt: int
-    is_of_another_trial: bool
+    of_another_trial: tuple[str, ...]
     needs_plan: bool
 
 
 def trial_due(results: ResultFiles, name: str, trial_slice: str, planner: str) -> TrialDue:
     """What is due of the trial ``name``; ``planner`` is the digest of the source that makes plans."""
-    stages = _read(results, f"results/{name}/stages.json")
-    plan = _read(results, f"results/{name}/plan.json")
+    paths = [f"results/{name}/{file}" for file in ("plan.json", "stages.json")]
+    plan, stages = contents = [_read(results, path) for path in paths]
     return TrialDue(
         attempt=attempt_due(stages),
-        is_of_another_trial=is_of_another_trial(stages, trial_slice),
+        of_another_trial=tuple(
+            path for path, content in zip(paths, contents, strict=True) if is_of_another_trial(content, trial_slice)
+        ),
         needs_plan=plan_is_due(plan, trial_slice, planner),
     )
 
@@ -46,15 +48,15 @@ def attempt_due(stages: dict[str, Any]) -> int:
     return attempt if status == "ok" else attempt + 1
 
 
-def is_of_another_trial(stages: dict[str, Any], trial_slice: str) -> bool:
-    """Whether ``stages.json`` is evidence of something else than the study asks for under this name.
+def is_of_another_trial(content: dict[str, Any], trial_slice: str) -> bool:
+    """Whether ``plan.json`` or ``stages.json`` is of something else than the study asks for under this name.
 
     Snakemake knows by its notes what a file was made with. They may be gone, of a run that was killed or of results
-    that came from elsewhere; what is compared here is what the evidence says. What an older version did not know of has
+    that came from elsewhere; what is compared here is what the files say. What an older version did not know of has
     the value that the newer one takes for it.
     """
-    recorded = stages.get("trial")
-    if recorded is None:
+    recorded = content.get("trial")
+    if recorded is None or recorded == json.loads(trial_slice):
         return False
     try:
         return Trial.from_slice(json.dumps(recorded)).to_slice() != trial_slice

@@ -114,7 +114,7 @@ def bundled_model():
 
 
 @cache
-def due(name):
+def due_of(name):
     """What is due of a trial, as its evidence was when its job was created: before that is removed."""
     return trial_due(results, name, slices[name], planner)
 
@@ -124,17 +124,15 @@ def plan_of(wildcards):
 
     Copied results have new times in any order; a plan that still holds must not cost a measurement. It can't be ancient
     always: where a job runs again, Snakemake does not look for reasons in jobs that depend on it by ancient files alone.
-    Evidence of another trial is measured anew, also where Snakemake has no notes of what it was made with.
+    Plan and evidence of another trial are made anew, also where Snakemake has no notes of what they were made with.
     """
     name = trial_name(wildcards)
     path = f"results/{name}/plan.json"
-    if (
-        due(name).is_of_another_trial
-        and workflow.is_main_process
-        and not workflow.touch
-    ):
-        workflow.dag.forcefiles.add(results.known_as(f"results/{name}/stages.json"))
-    return path if due(name).needs_plan else ancient(path)
+    if workflow.is_main_process and not workflow.touch:
+        workflow.dag.forcefiles.update(
+            map(results.known_as, due_of(name).of_another_trial)
+        )
+    return path if due_of(name).needs_plan else ancient(path)
 
 
 def missed(paths, files=results):

@@ -72,7 +72,7 @@ rule measure:
     params:
         trial=lambda wildcards: slices[trial_name(wildcards)],
         source=digest(*MEASURER),
-        attempt=lambda wildcards: due(trial_name(wildcards)).attempt,
+        attempt=lambda wildcards: due_of(trial_name(wildcards)).attempt,
         folder=subpath(output.stages, parent=True),
     shell:
         # Snakemake's own process: if it is killed, the measurement ends too and leaves nothing.
