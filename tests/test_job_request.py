@@ -117,10 +117,9 @@ def test_two_trials_on_cores_are_never_sent_to_one_node(tmp_path: Path, given: s
         (programs / name).chmod(0o755)
     workspace = Workspace(tmp_path / "study")
     workspace.write_study(FAKE_STUDY.replace(ENGINE, f"{ENGINE}, device: cpu"))
-    slurm = ("--profile", str(ROOT / "profiles/slurm"), "--slurm-no-account", "--default-resources", "slurm_partition=all")
-    done = workspace.snakemake(
-        *slurm, "--set-resources", f"measure:slurm_extra='{given}'", PATH=f"{programs}:{os.environ['PATH']}"
-    )
+    options = ["--profile", str(ROOT / "profiles/slurm"), "--slurm-no-account"]
+    options += ["--default-resources", "slurm_partition=cores", "--set-resources", f"measure:slurm_extra='{given}'"]
+    done = workspace.snakemake(*options, PATH=f"{programs}:{os.environ['PATH']}")
     sent = "sbatch" in (tmp_path / "asked").read_text(encoding="utf-8")
     assert sent is ("--exclusive" in given), done.stdout
     assert ("slurm_extra: --nodelist=node7 takes the place of --exclusive" in done.stdout) is not sent

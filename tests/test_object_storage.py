@@ -114,7 +114,7 @@ def test_a_copied_bucket_costs_no_measurement(stored: StoredStudy) -> None:
 
 @pytest.mark.fault(
     "stored",
-    "the config is changed and the study continued from a new clone, on a bucket that holds the evidence of the old one",
+    "a study with a changed config is run from a new clone, on a bucket that holds the evidence of the old one",
     "what was measured by the old config is measured anew, and never shown under the new one",
 )
 def test_evidence_of_another_config_is_measured_anew_without_snakemakes_notes(stored: StoredStudy) -> None:
@@ -129,7 +129,7 @@ def test_evidence_of_another_config_is_measured_anew_without_snakemakes_notes(st
 
 
 @pytest.mark.fault(
-    "host", "the object storage that holds the results does not answer", "said before anything runs, without a traceback"
+    "host", "the object storage that holds the results does not answer", "one message before anything runs"
 )
 def test_a_storage_that_does_not_answer_is_said(stored: StoredStudy) -> None:
     closed = S3Server()

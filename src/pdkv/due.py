@@ -14,8 +14,8 @@ FIRST_LINES = 200  # bytes: a file begins with its schema and the source that ma
 class TrialDue:
     """What is due of a trial.
 
-    ``attempt``: the one that its ``stages.json`` should hold. ``of_another_trial``: those of its files that were made for
-    something else than the study asks for under this name. ``needs_plan``: there is no plan, or none that still holds.
+    ``attempt``: the one that its ``stages.json`` should hold. ``of_another_trial``: those of its files that were made
+    for something else than the study asks for under this name. ``needs_plan``: there is no plan that still holds.
     """
 
     attempt: int

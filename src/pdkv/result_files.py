@@ -31,15 +31,18 @@ class FilesOnDisk:
     """Results in this folder."""
 
     def holds(self, path: str) -> bool:
+        """Whether the file is there."""
         return os.path.exists(path)  # noqa: PTH110 - asked of every file of a study of 10,000 trials
 
     def read(self, path: str) -> bytes | None:
+        """Its bytes; None if it is not there, or can't be read."""
         try:
             return Path(path).read_bytes()
         except OSError:
             return None
 
     def known_as(self, path: str) -> str:
+        """The path itself."""
         return path
 
 
@@ -68,11 +71,13 @@ class StoredFiles:
             ) from error
 
     def holds(self, path: str) -> bool:
+        """Whether the file was there when this was made."""
         if self._listed is None:
             return bool(self._object(path).exists())
         return self.known_as(path) in self._listed
 
     def read(self, path: str) -> bytes | None:
+        """Its bytes, fetched now; None if it was not there."""
         if not self.holds(path):
             return None
         # Not to where Snakemake keeps its copies: by their times it judges which of them are old.
@@ -84,6 +89,7 @@ class StoredFiles:
             return copy.read_bytes()
 
     def known_as(self, path: str) -> str:
+        """Where Snakemake keeps its copy of the file."""
         return str(self._object(path).local_path())
 
     def _object(self, path: str) -> Any:

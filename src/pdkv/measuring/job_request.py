@@ -89,7 +89,7 @@ def require_kept_options(needed: str, given: str) -> None:
     """
     if needed and needed.partition("=")[0] not in given:
         raise UserError(
-            f"slurm_extra: {given or 'nothing'} takes the place of {needed}, without which trials get in each other's way",
+            f"slurm_extra: {given or 'nothing'} takes the place of {needed}, which keeps trials from each other",
             remedy=f"write both: slurm_extra: \"'{f'{needed} {given}'.strip()}'\"",
         )
 
