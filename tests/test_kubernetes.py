@@ -43,6 +43,7 @@ workloads:
 modes: [default]
 dtypes: [fp16]
 """
+TRIAL = "study/results/w/default/fp16/r1"
 SECRET = "open-sesame"
 # What a pod calls by these names. pip would fetch the storage plugin.
 PROGRAMS = {
@@ -270,13 +271,21 @@ def test_a_study_goes_through_the_bucket_to_its_report(tmp_path: Path) -> None:
         logs = "\n".join(pod.log.read_text(encoding="utf-8") for pod in api.pods.values())
         assert done.returncode == 0, f"{done.stdout}\n{logs}"
         again, second = study.snakemake()
+        stages = f"{TRIAL}/stages.json"
+        first = json.loads(storage.objects[stages][0])
+        failed = {**first, "outcome": {"status": "failed", "stage": "launch", "reason": "told to", "excerpt": ""}}
+        storage.objects[stages] = (json.dumps(failed).encode(), storage.objects[stages][1])
+        retried, third = study.snakemake()
     assert again.returncode == 0 and "Nothing to be done" in again.stdout, again.stdout
     assert len(api.manifests) == 1 and not second.manifests
     assert (study.clone / "reports/summary.pdf").is_file() and (study.clone / "reports/summary.md").is_file()
     assert not (study.clone / "results").exists()
-    trial = "study/results/w/default/fp16/r1"
-    assert json.loads(storage.objects[f"{trial}/stages.json"][0])["outcome"]["status"] == "ok"
-    assert {f"{trial}/server/single.log", f"{trial}/logs/measure.log", "study/results/summary.csv"} <= set(
+    assert (first["attempt"], first["outcome"]["status"]) == (1, "ok")
+    # The pod must count attempts as Snakemake does outside of it, or it would be tried again for ever.
+    assert retried.returncode == 0 and len(third.manifests) == 1, retried.stdout
+    last = json.loads(storage.objects[stages][0])
+    assert (last["attempt"], last["outcome"]["status"]) == (2, "ok")
+    assert {f"{TRIAL}/server/single.log", f"{TRIAL}/logs/measure.log", "study/results/summary.csv"} <= set(
         storage.objects
     )
     assert not [key for key in storage.objects if "reports" in key or "sources" in key]
