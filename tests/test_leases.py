@@ -1,6 +1,7 @@
 """Leases of GPUs and of the host: exclusive, given back on death, and they say who holds what."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from fake_nvml import GIB, FakeGpu, FakeNvml, not_supported
 from pdkv.errors import UserError
 from pdkv.measuring import leases
 from pdkv.measuring.leases import Lease, lease_gpus, lease_host
+from pdkv.measuring.trial_devices import lease_devices
 
 ONE, TWO = "GPU-1a2b", "GPU-9f3c"
 
@@ -290,6 +292,63 @@ def test_the_host_is_leased_once(tmp_path: Path) -> None:
     with lease_host(trial="a", folder=tmp_path), held:
         lease_host(trial="b", folder=tmp_path)
     lease_host(trial="b", folder=tmp_path).release()
+
+
+class Hours:
+    """A clock on which every look at the devices is an hour after the last one; ``after`` some of them, ``happens``."""
+
+    def __init__(self, after: int, happens: Callable[[], None]) -> None:
+        self.looks, self.after, self.happens = 0, after, happens
+
+    def monotonic(self) -> float:
+        return self.looks * 3600.0
+
+    def sleep(self, _seconds: float) -> None:
+        self.looks += 1
+        if self.looks == self.after:
+            self.happens()
+
+
+@pytest.mark.fault(
+    "devices",
+    "the GPUs or cores of a trial are held by other trials for a day",
+    "waits as long as one of them lives, and says for whom",
+)
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_living_measurements_are_waited_for_however_long(
+    device: str, lease: Callable[..., Lease], nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PDKV_LEASE_DIR", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("pdkv.measuring.trial_devices.open_nvml", lambda: nvml)
+    plan = {"engine": {"device": device}, "instances": [{"gpus": 1}, {"gpus": 1}]}
+    said: list[str] = []
+    with lease(1, trial="w/long/fp16/r1") as gpu, lease_host(trial="w/long/fp16/r2", folder=tmp_path) as host:
+
+        def end_both() -> None:
+            gpu.release()
+            host.release()
+
+        clock = Hours(24, end_both)
+        monkeypatch.setattr("pdkv.measuring.leases.time", clock)
+        with lease_devices(plan, "w/two/fp16/r1", said.append) as devices:
+            assert devices.gpus == ([ONE, TWO] if device == "cuda" else [])
+    assert clock.looks == 24
+    assert len(said) == 24
+    assert {"w/long/fp16/r1" in text or "w/long/fp16/r2" in text for text in said} == {True}
+
+
+def test_a_lock_that_no_measurement_has_signed_is_not_waited_for_without_end(
+    lease: Callable[..., Lease], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lease(2):
+        for file in (ONE, TWO):
+            (tmp_path / file).write_text("no json")
+        clock = Hours(100, lambda: pytest.fail("waited without end"))
+        monkeypatch.setattr("pdkv.measuring.leases.time", clock)
+        with pytest.raises(UserError, match=r"no lease of 1 of 2 GPUs within 2 min 00 s: they changed hands"):
+            lease(1, wait_s=math.inf)
+    assert clock.looks == 1
 
 
 def test_the_folder_is_for_everyone(tmp_path: Path) -> None:

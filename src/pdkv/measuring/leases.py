@@ -75,7 +75,8 @@ def lease_gpus(
     """Lease ``count`` of the GPUs that ``env`` makes visible: ``group`` of them make one instance.
 
     Takes GPUs that nobody uses, of these the ones best joined by NVLink. Waits up to ``wait_s`` for other measurements
-    and up to ``foreign_wait_s`` for other programs to leave, and tells ``say`` for whom. It takes all or none, so two
+    (each of which has a limit of its own) and up to ``foreign_wait_s`` for whatever else has them, other programs or a
+    lock that no measurement has signed, and tells ``say`` for whom. It takes all or none, so two
     that wait for each other's GPUs cannot block each other, and those who wait are served one after another, so that a
     trial that needs many GPUs is not passed by all that need one. Raises :class:`UserError` at once if fewer are
     visible than needed, and after the wait if they are still taken.
@@ -146,7 +147,7 @@ class _Wait:
     """Patience for ``wanted``, which the holders of ``files`` have, and how it ends.
 
     ``find_strangers`` tells of GPUs that programs other than pdkv's have taken; while these are more than ``spare``,
-    no other measurement that ends can help, and ``foreign_wait_s`` counts.
+    or no measurement is known to hold anything, none that ends can help, and ``foreign_wait_s`` counts.
     """
 
     files: Sequence[Path]
@@ -171,7 +172,7 @@ class _Wait:
                     return lease
                 strangers, holders = self.find_strangers(), self._describe_holders(turn is None)
                 now_s = time.monotonic()
-                if len(strangers) <= self.spare:
+                if holders and len(strangers) <= self.spare:
                     hopeless_s = now_s
                 for waited_s, limit_s in ((now_s - began_s, self.wait_s), (now_s - hopeless_s, self.foreign_wait_s)):
                     if waited_s >= limit_s:

@@ -18,7 +18,7 @@ from pdkv.measuring.gpu_memory import explain_shortage
 from pdkv.measuring.gpu_visibility import Nvml, answer, open_nvml, used_memory, visible_gpus
 from pdkv.measuring.leases import Lease, lease_gpus, lease_host
 
-LEASE_WAIT_S = 3600.0  # for other measurements on this host to end
+LEASE_WAIT_S = math.inf  # for other measurements on this host: one that lives ends by its limits.trial_hours
 FREED_WITHIN_S = 5.0  # a driver takes a moment to clear the memory of a process that has died
 IDLE_S = 0.25  # five samples of each GPU before the launch and after the shutdown: what memory is compared with
 FREED_TO_BYTES = 256 << 20  # above what was in use before
@@ -126,8 +126,8 @@ class TrialDevices:
 def lease_devices(plan: Mapping[str, Any], trial: str, say: Callable[[str], None]) -> TrialDevices:
     """What the plan's engine computes on, once no other measurement uses it; nothing for a server of the user's own.
 
-    ``say`` is told for whom it waits. Raises :class:`UserError` if there are too few GPUs, after an hour, or after two
-    minutes for programs other than pdkv's.
+    ``say`` is told for whom it waits: as long as it takes for measurements that hold a lease, two minutes for programs
+    other than pdkv's. Raises :class:`UserError` after these, or at once if there are too few GPUs.
     """
     device = plan["engine"]["device"]
     nvml = open_nvml() if device == "cuda" else None
