@@ -47,8 +47,8 @@ SCONTROL = """\
 case "$*" in
   "--oneliner show job 7") echo "JobId=7 NodeList=n[1-2] BatchHost=n1 StdOut=/tmp/7.log" ;;
   "show hostnames n[1-2]") printf 'n2\\nn1\\n' ;;
-  "--oneliner show node n1") echo "NodeName=n1 NodeAddr=127.0.0.1 NodeHostName=n1" ;;
-  "--oneliner show node n2") echo "NodeName=n2 NodeAddr=127.0.0.2 NodeHostName=n2" ;;
+  "--oneliner show node n1") echo "NodeName=n1 NodeAddr=127.0.0.1 NodeHostName=here" ;;
+  "--oneliner show node n2") echo "NodeName=n2 NodeAddr=127.0.0.2 NodeHostName=here" ;;
   *) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1 ;;
 esac
 """
@@ -122,6 +122,23 @@ def test_the_node_that_measures_comes_first(slurm: Path) -> None:
     assert [(node.name, node.address) for node in nodes_of_job(2)] == [("n1", "127.0.0.1"), ("n2", "127.0.0.2")]
     with pytest.raises(UserError, match="needs 3"):
         nodes_of_job(3)
+
+
+@pytest.mark.fault(
+    "pd",
+    "Slurm's addresses of two hosts are loopback addresses (127.0.1.1 in /etc/hosts)",
+    "failed at launch, with the addresses and what to mend",
+)
+def test_hosts_that_would_listen_to_themselves_alone_are_refused(slurm: Path, tmp_path: Path) -> None:
+    two_hosts = SCONTROL.replace("NodeAddr=127.0.0.1 NodeHostName=here", "NodeAddr=198.18.77.1 NodeHostName=n1")
+    two_hosts = two_hosts.replace("NodeAddr=127.0.0.2 NodeHostName=here", "NodeAddr=127.0.1.1 NodeHostName=n2")
+    (slurm / "scontrol").write_text(two_hosts, encoding="utf-8")
+    failure = measure_trial(two_node_plan(), tmp_path / "r1")
+    assert failure is not None and failure.stage == "launch"
+    assert "127.0.1.1 for n2" in failure.reason and "/etc/hosts" in failure.reason
+    assert not (slurm / "steps").exists()
+    (slurm / "scontrol").write_text(two_hosts.replace("127.0.1.1", "198.18.77.2"), encoding="utf-8")
+    assert [node.address for node in nodes_of_job(2)] == ["198.18.77.1", "198.18.77.2"]
 
 
 def test_outside_of_a_job_there_are_no_nodes(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:

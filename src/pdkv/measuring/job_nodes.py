@@ -4,6 +4,7 @@ A job step (``srun``) carries standard input and output, so what speaks with a c
 another node in the same words, and the step's end is the end of all that it started.
 """
 
+import ipaddress
 import os
 import re
 import socket
@@ -59,7 +60,9 @@ def nodes_of_job(count: int) -> list[Node]:
             remedy="let the profile ask for them: leave nodes and slurm_extra out of set-resources",
         )
     chosen = [here, *(name for name in names if name != here)][:count]
-    return [Node(name, _address_of(name)) for name in chosen]
+    nodes = [Node(name, _address_of(name)) for name in chosen]
+    _require_reachable(nodes)
+    return nodes
 
 
 def job_log() -> str | None:
@@ -84,6 +87,21 @@ def _address_of(name: str) -> str:
             f"the address of node {name}, {told}, can't be resolved: {error}",
             remedy="nodes must reach each other by the addresses that Slurm has (scontrol show node)",
         ) from None
+
+
+def _require_reachable(nodes: Sequence[Node]) -> None:
+    """Raise :class:`UserError` where a server would listen at an address that leads the others to themselves.
+
+    On one host, of which Slurm was told that it is several nodes, such an address is as good as any.
+    """
+    inward = [node for node in nodes if ipaddress.ip_address(node.address).is_loopback]
+    if inward and len({_field("NodeHostName", "show", "node", node.name) for node in nodes}) > 1:
+        told = ", ".join(f"{node.address} for {node.name}" for node in inward)
+        raise UserError(
+            f"the addresses of the job's nodes lead back to the host that asks for them: {told}",
+            remedy="have /etc/hosts of every node (often 127.0.1.1 for its own name) or NodeAddr in slurm.conf give "
+            "the address at which the other nodes reach it",
+        )
 
 
 def _field(key: str, *question: str) -> str:
