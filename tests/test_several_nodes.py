@@ -5,6 +5,8 @@ real ones: tests/slurm/test_pd_across_nodes.py.
 """
 
 import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,15 @@ from pdkv.analysing.comparability import differing_facts, environment_facts
 from pdkv.analysing.hardware_units import hardware_units
 from pdkv.analysing.trace_checks import unwatched_instances
 from pdkv.artifacts import read_json
-from pdkv.errors import UserError
+from pdkv.errors import StageFailed, UserError
 from pdkv.measuring.feasibility import Host, find_obstacles
-from pdkv.measuring.job_nodes import nodes_of_job, step_environment
+from pdkv.measuring.job_nodes import Node, nodes_of_job, step_environment
 from pdkv.measuring.job_request import request_job
 from pdkv.measuring.model_shape import UNKNOWN
+from pdkv.measuring.other_node import OtherNode
 from pdkv.measuring.plan import ResolvedEngine, plan_trial
+from pdkv.measuring.readiness import await_ready
+from pdkv.measuring.server_process import ServerProcess, stop_servers
 from pdkv.measuring.trial import measure_trial
 from pdkv.records import Trial
 from pdkv.study.config import load_study
@@ -205,6 +210,70 @@ def test_a_step_that_cannot_be_started_is_told(slurm: Path, tmp_path: Path) -> N
     failure = measure_trial(two_node_plan(), tmp_path / "r1")
     assert failure is not None
     assert "node n2" in failure.reason
+
+
+@pytest.mark.fault(
+    "pd", "a prolog of the cluster prints into the output of every job step", "its words are no answers: measured"
+)
+def test_what_a_prolog_prints_is_no_answer(slurm: Path, tmp_path: Path, no_process_is_left: None) -> None:
+    words = """echo 'loading modules'; echo 7; echo '{"module": "loaded"}'; printf 'and {no} end of line '"""
+    (slurm / "srun").write_text(SRUN.replace("PDKV_LEASE_DIR", f"{words}\nPDKV_LEASE_DIR"), encoding="utf-8")
+    assert measure_trial(two_node_plan(), tmp_path / "r1") is None
+    stages = read_json(tmp_path / "r1/stages.json", "stages/1")
+    assert stages["leftovers"] == [] and all(instance["pid"] for instance in stages["instances"])
+
+
+SILENT = """\
+#!/bin/bash
+echo 'waiting for better times'
+exec sleep 1000
+"""
+
+
+@pytest.mark.fault(
+    "pd",
+    "srun waits for ever and starts no step on the other node",
+    "failed at launch after `limits.launch_timeout_s`, with what it printed",
+)
+def test_a_node_on_which_no_step_begins_is_given_up(slurm: Path, tmp_path: Path, no_process_is_left: None) -> None:
+    (slurm / "srun").write_text(SILENT, encoding="utf-8")
+    plan = two_node_plan()
+    plan["trial"]["limits"]["launch_timeout_s"] = 0.5
+    began_s = time.monotonic()
+    failure = measure_trial(plan, tmp_path / "r1")
+    assert failure is not None and failure.stage == "launch"
+    assert failure.reason.startswith("node n2 told nothing within 0.5 s: it printed waiting for better times")
+    assert "limits.launch_timeout_s" in failure.reason
+    assert time.monotonic() - began_s < 300
+
+
+def test_a_server_whose_step_does_not_begin_is_given_up(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node had answered, and srun starts no more there. The stand-in's child holds its output open for ever."""
+    (slurm / "srun").write_text(SILENT.replace("exec sleep 1000", "sleep 1000 &\necho $!\nwait"), encoding="utf-8")
+    for name in ("GRACE_S", "STEP_TELLS_WITHIN_S", "LAST_WORDS_S"):
+        monkeypatch.setattr(f"pdkv.measuring.server_process.{name}", 0.1)
+    node = Node("n2", "127.0.0.2")
+    server = ServerProcess("decode-0", ["vllm"], {}, 9, tmp_path / "log", node=node, elsewhere=OtherNode(node, []))
+    server.start()
+    # The load of the machine decides how soon the stand-in prints.
+    while server.silence.count(" / ") < 1:
+        assert not server.has_ended()
+        time.sleep(0.01)
+    sleeping = int(server.silence.rpartition(" / ")[2])
+    try:
+        with pytest.raises(StageFailed) as raised:
+            await_ready([server], "m", 0.2)
+        assert raised.value.reason == (
+            "decode-0 not ready within 0.2 s (limits.launch_timeout_s): its step on node n2 told nothing: "
+            f"it printed waiting for better times / {sleeping}"
+        )
+        assert server.pid is None
+        stop_servers([server])
+        assert server.has_ended()
+    finally:
+        os.kill(sleeping, signal.SIGKILL)
 
 
 # ---- what may be said of it --------------------------------------------------------------------------------------

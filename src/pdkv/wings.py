@@ -68,6 +68,7 @@ MEASURING: Floors = {
         "job_nodes",
         "lease_files",
         "model_shape",
+        "pipe_messages",
         "plan",
         "ports",
         "process_tree",

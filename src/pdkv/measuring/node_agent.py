@@ -1,13 +1,15 @@
 """What a trial needs done on another node than its own: ``python -m pdkv.measuring.node_agent``, a step of its job.
 
-It reads orders from standard input, a line of JSON each, and answers each with a line: first a plan with the instances
-of this node, for which it leases devices, reserves ports and looks at the machine, then whatever :data:`ORDERS` names.
+It says that it is there, then reads orders from standard input, a line of JSON each, and answers each with a line:
+first a plan with the instances of this node, for which it leases devices, reserves ports and looks at the machine, then
+whatever :data:`ORDERS` names.
 It holds what it has until standard input closes: that is how it learns that the measurement is over or was killed.
 Stop signals are left to the measurement, which then ends the servers before their devices are given back.
 """
 
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -29,6 +31,7 @@ def main() -> int:
     """Serve one trial, until standard input closes."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    _say({"done": None})  # the step has begun
     line = sys.stdin.readline()
     if not line.endswith("\n"):  # the measurement was stopped before it could say what it needs
         return 0
@@ -36,7 +39,7 @@ def main() -> int:
     plan, mark = first["plan"], make_mark()
     try:
         with (
-            lease_devices(plan, first["trial"], lambda text: _say({"say": text})) as devices,
+            lease_devices(plan, first["trial"], _say_while_waiting) as devices,
             reserved_ports("127.0.0.1", first["address"]) as ports,
         ):
             _say({"done": _describe_node(plan, devices, ports, mark)})
@@ -46,7 +49,16 @@ def main() -> int:
                 _say(_obey(ORDERS[order["do"]], plan, devices, {**order, "mark": mark}))
     except UserError as error:
         _say({"problem": error.problem, "remedy": error.remedy})
+    except EOFError:  # it was over before there were devices
+        pass
     return 0
+
+
+def _say_while_waiting(text: str) -> None:
+    """No order comes before the devices are there: what can be read then is the end of the measurement."""
+    if select.select([sys.stdin], [], [], 0)[0]:
+        raise EOFError
+    _say({"say": text})
 
 
 def _obey(act: Callable[[Plan, TrialDevices, Order], Any], plan: Plan, devices: TrialDevices, order: Order) -> Order:

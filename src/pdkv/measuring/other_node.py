@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +16,12 @@ from typing import Any
 from pdkv.errors import StageFailed, UserError
 from pdkv.measuring.cores import Binding
 from pdkv.measuring.job_nodes import Node, nodes_of_job, step_environment
+from pdkv.measuring.pipe_messages import PipeMessages
 
 AGENT = "pdkv.measuring.node_agent"
 GIVEN_BACK_WITHIN_S = 15.0
+ANSWERS_WITHIN_S = 60.0  # an agent that obeys: what it is asked takes seconds
+LEASES_WITHIN_S = 180.0  # without a word: while it waits for others it says so every minute
 Say = Callable[[str], None]
 
 
@@ -33,7 +37,10 @@ class OtherNode:
     ports: list[int] = field(default_factory=list)
     kv_ports: list[int] = field(default_factory=list)
     mark: str = ""
-    _agent: "subprocess.Popen[str] | None" = None
+    waited_s: float = 0.0
+    _agent: "subprocess.Popen[bytes] | None" = None
+    _messages: PipeMessages | None = None
+    _lost: StageFailed | None = None
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def step(self, command: Sequence[str]) -> list[str]:
@@ -41,21 +48,37 @@ class OtherNode:
         return self.node.step(command, sum(instance["gpus"] for instance in self.instances))
 
     def open(self, plan: Mapping[str, Any], trial: str, say: Say) -> None:
-        """Start the agent and have it lease the devices of its instances. Raises :class:`UserError` as leases do."""
-        self._agent = subprocess.Popen(
+        """Start the agent and have it lease the devices of its instances. Raises :class:`UserError` as leases do.
+
+        Also where no step begins within ``limits.launch_timeout_s``. ``waited_s``: for others to give devices back.
+        """
+        agent = self._agent = subprocess.Popen(
             self.step([sys.executable, "-X", "utf8", "-P", "-m", AGENT]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,
             env=step_environment(),
             start_new_session=True,  # Ctrl-C at a terminal goes to the measurement alone
         )
+        assert agent.stdout is not None
+        self._messages = PipeMessages(agent.stdout)
         own = {key: plan[key] for key in ("engine", "trial", "memory")} | {"instances": self.instances}
         self._write({"plan": own, "trial": trial, "address": self.node.address})
+        limit_s = float(plan["trial"]["limits"]["launch_timeout_s"])
+        waits_since: list[float] = []
+
+        def say_and_note(text: str) -> None:
+            waits_since.append(time.monotonic())
+            say(text)
+
         try:
-            told = self._hear(say)
+            self._hear(say, limit_s)  # that it is there
+            told = self._hear(say_and_note, max(limit_s, LEASES_WITHIN_S))
         except StageFailed as failure:
-            raise UserError(failure.reason, remedy="see whether srun starts a step there at all") from None
+            raise UserError(
+                failure.reason, remedy="see whether srun starts a step there at all, or raise limits.launch_timeout_s"
+            ) from None
+        self.waited_s = time.monotonic() - waits_since[0] if waits_since else 0.0
         for key, value in told.items():
             setattr(self, key, value)
 
@@ -91,8 +114,9 @@ class OtherNode:
             return
         with contextlib.suppress(OSError):
             agent.stdin.close()
+        has_begun = self._messages is not None and self._messages.heard
         try:
-            agent.wait(GIVEN_BACK_WITHIN_S)
+            agent.wait(GIVEN_BACK_WITHIN_S if has_begun else 0.0)
         except subprocess.TimeoutExpired:  # srun ends its step when it is told to
             agent.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -102,19 +126,26 @@ class OtherNode:
 
     def _ask(self, order: str, **details: Any) -> Any:
         with self._turn:  # instances of one node become ready in threads of their own
+            if self._lost:  # what it says now would be taken for the answer to something else
+                raise self._lost
             self._write({"do": order, **details})
-            return self._hear(lambda _text: None)
+            return self._hear(lambda _text: None, ANSWERS_WITHIN_S)
 
     def _write(self, message: Mapping[str, Any]) -> None:
         assert self._agent is not None and self._agent.stdin is not None
         with contextlib.suppress(OSError):  # an agent that died is noticed when it does not answer
-            self._agent.stdin.write(json.dumps(message) + "\n")
-            self._agent.stdin.flush()
+            self._agent.stdin.write(json.dumps(message).encode() + b"\n")
 
-    def _hear(self, say: Say) -> Any:
-        assert self._agent is not None and self._agent.stdout is not None
-        for line in self._agent.stdout:
-            message = json.loads(line)
+    def _hear(self, say: Say, within_s: float) -> Any:
+        assert self._messages is not None
+        while True:
+            try:
+                message = self._messages.take(within_s)
+            except TimeoutError:
+                raise self._lose(f"node {self.node.name} told nothing within {within_s:g} s") from None
+            if message is None:
+                gone = f"nothing answers on node {self.node.name} any more: srun's words are in the job's log"
+                raise self._lose(gone)
             if "say" in message:
                 say(f"{self.node.name}: {message['say']}")
             elif "problem" in message:
@@ -122,11 +153,13 @@ class OtherNode:
             elif "failed" in message:
                 stage, reason = message["failed"]
                 raise StageFailed(stage, f"on node {self.node.name}: {reason}")
-            else:
+            elif "done" in message:
                 return message["done"]
-        raise StageFailed(
-            "launch", f"nothing answers on node {self.node.name} any more: srun's words are in the job's log"
-        )
+
+    def _lose(self, how: str) -> StageFailed:
+        printed = self._messages.foreign if self._messages else ""
+        self._lost = StageFailed("launch", ": ".join(filter(None, (how, printed))))
+        return self._lost
 
 
 @dataclass
@@ -145,6 +178,11 @@ class TrialNodes:
     def addresses(self) -> list[str]:
         """At which servers of this node listen, if not at the loopback address alone."""
         return ["127.0.0.1", self.here.address] if self.here else []
+
+    @property
+    def waited_s(self) -> float:
+        """For others to give back devices of the other nodes."""
+        return sum(other.waited_s for other in self.others)
 
     def describe(self, environment: dict[str, Any]) -> dict[str, Any]:
         """The environment of the trial: that of this node, and under ``nodes`` those of the others.

@@ -54,11 +54,9 @@ def await_ready(
 
 def _not_ready(waiting: list[ServerProcess], timeout_s: float) -> StageFailed:
     names = ", ".join(server.name for server in waiting)
-    return StageFailed(
-        "launch",
-        f"{names} not ready within {timeout_s:g} s (limits.launch_timeout_s)",
-        excerpt=excerpt(waiting[0].log_tail()),
-    )
+    late = f"{names} not ready within {timeout_s:g} s (limits.launch_timeout_s)"
+    silence = next((server.silence for server in waiting if server.silence), "")
+    return StageFailed("launch", f"{late}: {silence}" if silence else late, excerpt=excerpt(waiting[0].log_tail()))
 
 
 def _probe(

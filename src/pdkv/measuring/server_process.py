@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import select
+import math
 import signal
 import socket
 import subprocess
@@ -11,18 +11,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pdkv.log_text import failure_reason
 from pdkv.measuring.container_client import ContainerRun, pid_of
 from pdkv.measuring.host_shortage import describe_shortage, out_of_memory_kills
 from pdkv.measuring.job_nodes import Node, step_environment
 from pdkv.measuring.other_node import OtherNode
+from pdkv.measuring.pipe_messages import PipeMessages
 from pdkv.measuring.server_environment import clean_environment
 from pdkv.redaction import redact
 
 GRACE_S = 5.0  # between SIGTERM and SIGKILL; vLLM ends in 1–2 s, or not at all while it loads a model
 POLL_S = 0.1
+ENDED_WITHIN_S = 45.0  # after that grace, with all that it started
+STEP_TELLS_WITHIN_S = 30.0  # the pid of a server on another node; before a server is healthy there it has
+LAST_WORDS_S = 5.0  # of a keeper that is gone: somebody else may hold its output open
 LOG_TAIL_BYTES = 2_000_000  # vLLM without its core writes a traceback for every request until it ends
 WHO_KILLS = (
     "the kernel sends it where memory runs out, and so do people and schedulers: see the kernel's log (dmesg) and that "
@@ -53,6 +57,7 @@ class ServerProcess:
     left: list[dict[str, Any]] = field(default_factory=list)
     removed: list[dict[str, Any]] = field(default_factory=list)
     _keeper: "subprocess.Popen[bytes] | None" = None
+    _messages: PipeMessages | None = None
     _pid: int | None = None
     _code: int | None = None
     _error: str | None = None
@@ -70,9 +75,11 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server; None if it could not be started."""
-        if self._pid is None and self._error is None:
-            self._read_message()
+        """Process id of the server; None if it could not be started, or if its step on another node does not say."""
+        deadline_s = self.start_s + STEP_TELLS_WITHIN_S if self.elsewhere else math.inf
+        while self._messages and self._pid is None and self._error is None:
+            if not self._read_message(POLL_S) and time.monotonic() > deadline_s:
+                break
         return self._pid
 
     def start(self) -> None:
@@ -90,18 +97,19 @@ class ServerProcess:
             env=step_environment() if self.elsewhere else None,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,  # so that a message that waits can be seen by select
+            bufsize=0,
             start_new_session=True,  # Ctrl-C at a terminal goes to the measurement, which then tells the keeper
         )
-        assert keeper.stdin is not None
+        assert keeper.stdin is not None and keeper.stdout is not None
+        self._messages = PipeMessages(keeper.stdout)
         with contextlib.suppress(BrokenPipeError):  # a keeper that died is noticed as a server that ended
             keeper.stdin.write(json.dumps(order).encode() + b"\n")
             keeper.stdin.flush()
 
     def has_ended(self) -> bool:
         """Whether the server is gone, or never was."""
-        while not self._is_over() and self._keeper is not None and _is_readable(self._keeper.stdout):
-            self._read_message()
+        while not self._is_over() and self._read_message(0.0):
+            pass
         return self._is_over()
 
     def ending(self) -> str:
@@ -117,7 +125,15 @@ class ServerProcess:
         dead = self.died[0] if self.died and self._code is not None and self._code >= 0 else None
         shortage = "" if self.elsewhere else describe_shortage(self._kills_before, self.log)
         why = shortage or failure_reason(self.log_tail()) or (WHO_KILLS if dead and dead["signal"] == 9 else "")
-        return ": ".join(filter(None, (f"{self.name} {how}", _describe_death(dead) if dead else "", why)))
+        return ": ".join(filter(None, (f"{self.name} {how}", _describe_death(dead) if dead else "", why, self.silence)))
+
+    @property
+    def silence(self) -> str:
+        """What is to be said of a step on another node that never told of its server; empty if it did."""
+        if self.elsewhere is None or self._messages is None or self._messages.heard:
+            return ""
+        silent = f"its step on node {self.elsewhere.node.name} told nothing"
+        return ": ".join(filter(None, (silent, self._messages.foreign)))
 
     def log_tail(self) -> str:
         """The last part of the log, with secrets of the environment hidden."""
@@ -151,27 +167,34 @@ class ServerProcess:
         """Wait until the server and all that it started are gone; what is not is in :attr:`left`."""
         if self._keeper is None:
             return
+        patience_s = GRACE_S if self.silence else GRACE_S + ENDED_WITHIN_S
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._keeper.wait(GRACE_S + 45)
+            self._keeper.wait(patience_s)
+        if self._keeper.poll() is None and self.elsewhere:
+            self._keeper.terminate()  # srun, which then ends its step
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._keeper.wait(GRACE_S)
         if self._keeper.poll() is None:
             self._keeper.kill()  # the kernel then kills the server
             self._keeper.wait()
-        while self._read_message():
+        while self._read_message(LAST_WORDS_S):
             pass
         self._error = self._error or "ended"
 
     def _is_over(self) -> bool:
         return self._error is not None or self._code is not None
 
-    def _read_message(self) -> bool:
-        """Take one message of the keeper; False at the end."""
-        if self._keeper is None or self._keeper.stdout is None:
+    def _read_message(self, within_s: float) -> bool:
+        """Take one message of the keeper; False at the end, or if none comes."""
+        if self._messages is None:
             return False
-        line = self._keeper.stdout.readline()
-        if not line:
+        try:
+            message = self._messages.take(within_s)
+        except TimeoutError:
+            return False
+        if message is None:
             self._error = self._error or "ended"
             return False
-        message = json.loads(line)
         self._pid = message.get("pid", self._pid)
         self._code = message.get("code", self._code)
         self._error = message.get("error", self._error)
@@ -190,11 +213,6 @@ def _describe_death(process: dict[str, Any]) -> str:
     if status is not None:
         return f"its process {name} ({pid}) had ended with status {status}"
     return f"its process {name} ({pid}) had ended before"
-
-
-def _is_readable(stream: IO[bytes] | None) -> bool:
-    """Whether a read returns at once, be it with nothing because the other side has closed."""
-    return stream is not None and bool(select.select([stream], [], [], 0)[0])
 
 
 def stop_servers(servers: Sequence[ServerProcess]) -> list[dict[str, Any]]:

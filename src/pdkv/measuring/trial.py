@@ -113,7 +113,7 @@ def _measure_on_devices(
         join_nodes(plan, trial.name, progress.say) as nodes,
         reserved_ports(*nodes.addresses) as ports,
     ):
-        record.started_s += devices.waited_s
+        record.started_s += devices.waited_s + nodes.waited_s
         record.environment, record.beside = nodes.describe(devices.describe(plan["engine"]["python"])), devices.beside
         if not plan["endpoint"]:
             record.environment["inherited"] = inherited_settings(plan["instances"])  # by servers on all nodes
