@@ -155,21 +155,86 @@ class TestDocker:
         assert complete_run(["apptainer", "exec", "--nv", "vllm.sif", "vllm", "serve"], "x", []) is None
         assert complete_run(["/models/docker/vllm", "serve", "run"], "x", []) is None
 
-    @pytest.mark.parametrize("option", ["-d", "--detach", "--detach=true", "--name=mine"])
-    def test_what_would_lose_the_server_is_refused(self, option: str) -> None:
+    @pytest.mark.parametrize("option", ["-d", "-dt", "-di", "-dP", "-itd", "-d=true", "--detach", "--detach=true"])
+    @pytest.mark.parametrize("before", ["", "--rm --gpus all ", "-e A=1 -v /m:/m:ro --newer-switch "])
+    def test_what_would_lose_the_server_is_refused(self, option: str, before: str) -> None:
         with pytest.raises(UserError, match=f"engine.command.*{option}"):
-            require_runnable(["docker", "run", option, "image", "vllm"])
-        require_runnable(["docker", "run", "--rm", "image", "vllm"])
+            require_runnable(["docker", *shlex.split(f"--context x container run {before}{option} image vllm")])
         require_runnable(["mine", option])
 
+    @pytest.mark.parametrize("name", ["--name=mine", "--name mine"])
+    def test_a_name_of_its_own_is_refused(self, name: str) -> None:
+        with pytest.raises(UserError, match="a name of its own"):
+            require_runnable(["docker", "run", *name.split(), "image", "vllm"])
 
-@pytest.mark.parametrize("option", ["--cleanenv", "-e", "-C"])
-def test_an_environment_that_would_be_lost_is_refused(option: str) -> None:
+    @pytest.mark.parametrize(
+        "rest", ["--rm", "--detach=false", "-it", "-d=false", "-v d:/d", "-ed=1", "-e d", "-w/d", "--sig-proxy=false"]
+    )
+    def test_what_loses_nothing_is_not_refused(self, rest: str) -> None:
+        require_runnable(["docker", "run", *rest.split(), "image", "vllm"])
+        require_runnable(["docker", "run", *rest.split(), "image", "sh", "-d", "--detach", "--name"])
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "docker exec mine vllm",
+            "sudo docker --context x exec -it mine vllm",
+            "podman --remote container exec mine run",
+            "docker start -a mine",
+            "docker compose run engine vllm",
+            "apptainer -q instance start vllm.sif mine",
+        ],
+    )
+    def test_a_server_that_is_somebody_else_s_is_refused(self, command: str) -> None:
+        with pytest.raises(UserError, match=r"engine\.command: \w+ \w+ leaves its server") as raised:
+            require_runnable(command.split())
+        assert "endpoint" in raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    "option", ["--cleanenv", "--cleanenv=true", "-e", "-C", "-ce", "-ec", "-ceB /a", "--containall", "--compat"]
+)
+@pytest.mark.parametrize("before", ["", "--nv ", "-B /models ", "--bind /e:/e --nv "])
+def test_an_environment_that_would_be_lost_is_refused(option: str, before: str) -> None:
     """The cell would run with other settings than its name says: the KV cache's size, say, or the GPU."""
     with pytest.raises(UserError, match="would not reach"):
-        require_runnable(["/usr/bin/apptainer", "exec", option, "--nv", "vllm.sif", "vllm"])
-    require_runnable(["apptainer", "exec", "--nv", "vllm.sif", "vllm"])
+        require_runnable(["/usr/bin/apptainer", "exec", *before.split(), *option.split(), "vllm.sif", "vllm"])
+
+
+@pytest.mark.parametrize("option", ["--nv", "-c", "--cleanenv=false", "-B e:C", "-He"])
+def test_an_environment_that_stays_is_not_refused(option: str) -> None:
+    require_runnable(["singularity", "exec", *option.split(), "vllm.sif", "vllm", "-e"])
     require_runnable(["docker", "run", "-e", "HF_TOKEN", "image", "vllm"])
+
+
+@pytest.mark.fault(
+    "input",
+    "engine.command chooses GPUs itself (`docker run -e CUDA_VISIBLE_DEVICES=0`)",
+    "refused: the trial would be measured on another GPU than the one it leased",
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker run -e CUDA_VISIBLE_DEVICES=0 image vllm",
+        "docker run -eCUDA_VISIBLE_DEVICES=0 image vllm",
+        "docker run -ite CUDA_VISIBLE_DEVICES=0 image vllm",
+        "docker run --env=CUDA_VISIBLE_DEVICES=0 image vllm",
+        "docker run --env NVIDIA_VISIBLE_DEVICES=0 image vllm",
+        "docker run --env NVIDIA_VISIBLE_DEVICES image vllm",
+        "apptainer exec --nv --env A=1,CUDA_VISIBLE_DEVICES=0 vllm.sif vllm",
+        "env CUDA_VISIBLE_DEVICES=0 vllm",
+        "sh -c 'CUDA_VISIBLE_DEVICES=0 exec vllm \"$@\"' vllm",
+    ],
+)
+def test_a_command_that_chooses_gpus_is_refused(command: str) -> None:
+    with pytest.raises(UserError, match=r"engine\.command: .*VISIBLE_DEVICES.* leases its own"):
+        require_runnable(shlex.split(command))
+    require_runnable(shlex.split(command), on_gpus=False)
+
+
+@pytest.mark.parametrize("option", ["-e CUDA_VISIBLE_DEVICES", "-e NVIDIA_VISIBLE_DEVICES=all", "--gpus all"])
+def test_a_command_that_leaves_the_choice_is_not_refused(option: str) -> None:
+    require_runnable(["docker", "run", *option.split(), "image", "vllm"])
 
 
 class TestWrappers:

@@ -53,6 +53,7 @@ SHARED: Floors = {
 MEASURING: Floors = {
     2: (
         "container_client",
+        "container_options",
         "control_plane",
         "event_loop",
         "evidence",

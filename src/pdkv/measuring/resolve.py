@@ -39,7 +39,7 @@ def require_engine(engine: Engine, home: Path) -> None:
     """Raise :class:`UserError` where the chosen engine is not there or is of a version that is not known."""
     chosen = choose_engine(engine, home)
     if engine.command:
-        require_runnable(engine.command)
+        require_runnable(engine.command, on_gpus=chosen.device == "cuda")
         if shutil.which(engine.command[0]) is None:
             if os.sep in engine.command[0] and os.path.exists(engine.command[0]):  # noqa: PTH110 - raises as is_dir does
                 raise UserError(
