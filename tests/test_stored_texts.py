@@ -36,7 +36,7 @@ AT_LAUNCH = wings._closure(("trial", "node_agent")) - ENDS_THE_PROGRAM
 NOT_STORED = {
     "{1}: had to kill process {2} ({3})", "{1}: removed {2}, {3} bytes", "tcp,self,sysv,posix,cma",
     "unkept: had to kill process {1} ({2})",
-    "{url:{1}}", "http://{1}:{2}", "not ready yet", "load {1}", "round {1}", " and ",
+    "{url:{1}}", "http://{1}:{2}", "not ready yet", "load {1}", "round {1}", " and ", " or ",
     "not decided", "waiting for {1}: {2}", "alone {1}",
     "launches differ", "launches left out",
 }  # fmt: skip

@@ -14,26 +14,28 @@ FIRST_LINES = 200  # bytes: a file begins with its schema and the source that ma
 class TrialDue:
     """What is due of a trial.
 
-    ``attempt``: the one that its ``stages.json`` should hold. ``of_another_trial``: those of its files that were made
-    for something else than the study asks for under this name. ``needs_plan``: there is no plan that still holds.
+    ``attempt``: the one that its ``stages.json`` should hold. ``outdated``: those of its files that must be made anew,
+    also where Snakemake has no notes of what they were made with. ``needs_plan``: there is no plan that still holds.
     """
 
     attempt: int
-    of_another_trial: tuple[str, ...]
+    outdated: tuple[str, ...]
     needs_plan: bool
 
 
-def trial_due(results: ResultFiles, name: str, trial_slice: str, planner: str) -> TrialDue:
-    """What is due of the trial ``name``; ``planner`` is the digest of the source that makes plans."""
+def trial_due(results: ResultFiles, name: str, trial_slice: str, planner: str, device: str) -> TrialDue:
+    """What is due of the trial ``name``.
+
+    ``planner`` is the digest of the source that makes plans, ``device`` what the study computes on.
+    """
     paths = [f"results/{name}/{file}" for file in ("plan.json", "stages.json")]
     plan, stages = contents = [_read(results, path) for path in paths]
-    return TrialDue(
-        attempt=attempt_due(stages),
-        of_another_trial=tuple(
-            path for path, content in zip(paths, contents, strict=True) if is_of_another_trial(content, trial_slice)
-        ),
-        needs_plan=plan_is_due(plan, trial_slice, planner),
-    )
+    outdated = [path for path, content in zip(paths, contents, strict=True) if is_of_another_trial(content, trial_slice)]
+    elsewhere = is_planned_elsewhere(plan, stages, device)
+    if elsewhere and paths[0] not in outdated:
+        outdated.append(paths[0])
+    needs_plan = elsewhere or plan_is_due(plan, trial_slice, planner)
+    return TrialDue(attempt_due(stages), tuple(outdated), needs_plan)
 
 
 def attempt_due(stages: dict[str, Any]) -> int:
@@ -67,6 +69,16 @@ def is_of_another_trial(content: dict[str, Any], trial_slice: str) -> bool:
 def plan_is_due(plan: dict[str, Any], trial_slice: str, source: str) -> bool:
     """Whether ``plan.json`` is missing, or was made for another slice or by another source of the planner."""
     return plan.get("source") != source or plan.get("trial") != json.loads(trial_slice)
+
+
+def is_planned_elsewhere(plan: dict[str, Any], stages: dict[str, Any], device: str) -> bool:
+    """Whether a trial that has not been measured was planned for another device than the study computes on now.
+
+    What else a plan was resolved from is looked at when the trial is measured. The device decides before that what is
+    asked for: GPUs, of Snakemake and of a cluster. A plan beside results stays, whatever it says.
+    """
+    planned = (plan.get("engine") or {}).get("device")
+    return planned not in (None, device) and (stages.get("outcome") or {}).get("status") != "ok"
 
 
 def is_read_by(path: str, source: str) -> bool:

@@ -72,7 +72,7 @@ def run_measure(arguments: argparse.Namespace) -> None:
 
     if arguments.parent is not None and not be_told_of_death(arguments.parent):
         raise Interrupted(signal.SIGTERM)
-    measure(arguments.trial, attempt=arguments.attempt, position=arguments.position, log=arguments.log)
+    measure(arguments.trial, attempt=arguments.attempt, position=arguments.position, log=arguments.log, home=ENGINES)
 
 
 def run_read_trial(arguments: argparse.Namespace) -> None:

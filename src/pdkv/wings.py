@@ -97,7 +97,17 @@ MEASURING: Floors = {
         "server_environment",
         "server_process",
     ),
-    4: ("deployment", "feasibility", "load", "stage_record", "survey", "trial_devices", "url_load", "warmup"),
+    4: (
+        "deployment",
+        "feasibility",
+        "load",
+        "stage_record",
+        "plan_refresh",
+        "survey",
+        "trial_devices",
+        "url_load",
+        "warmup",
+    ),
     5: ("job_request", "machine_checks", "node_agent", "trial"),
 }
 INSTALLING: Floors = {

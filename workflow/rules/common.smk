@@ -116,7 +116,7 @@ def bundled_model():
 @cache
 def due_of(name):
     """What is due of a trial, as its evidence was when its job was created: before that is removed."""
-    return trial_due(results, name, slices[name], planner)
+    return trial_due(results, name, slices[name], planner, computes_on)
 
 
 def plan_of(wildcards):
@@ -130,7 +130,7 @@ def plan_of(wildcards):
     path = f"results/{name}/plan.json"
     if workflow.is_main_process and not workflow.touch:
         workflow.dag.forcefiles.update(
-            map(results.known_as, due_of(name).of_another_trial)
+            map(results.known_as, due_of(name).outdated)
         )
     return path if due_of(name).needs_plan else ancient(path)
 

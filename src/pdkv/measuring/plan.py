@@ -46,6 +46,11 @@ def plan_trial(trial: Trial, engine: ResolvedEngine, model_path: str, shape: Mod
             "command": [] if endpoint else list(engine.command),
             "python": None if endpoint else engine.python,
         },
+        "resolved": {
+            "engine": None if endpoint else json.loads(json.dumps(asdict(engine))),
+            "model": model_path,
+            "shape": asdict(shape),
+        },
         "served_model": trial.model.name if endpoint else SERVED_NAME,
         "instances": instances,
         "router": None if endpoint or len(instances) == 1 else {"argv": _router_argv(instances, engine)},

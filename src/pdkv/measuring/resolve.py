@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pdkv.errors import UserError
 from pdkv.installing import engine_env
+from pdkv.installing.engine_env import EmbeddedKind
 from pdkv.measuring.container_client import require_runnable
 from pdkv.measuring.model_shape import UNKNOWN, ModelShape, read_model_shape
 from pdkv.measuring.plan import ResolvedEngine
@@ -19,12 +20,13 @@ BUNDLED_SHAPE = ModelShape(
 VLLM_MODULE = "vllm.entrypoints.cli.main"  # the `vllm` script of an environment, whatever its PATH
 
 
-def choose_engine(engine: Engine, home: Path) -> ResolvedEngine:
+def choose_engine(engine: Engine, home: Path, device: EmbeddedKind | None = None) -> ResolvedEngine:
     """The engine behind ``auto``, ``cpu``, ``cuda``, a Python or a command prefix, whether or not it is there.
 
-    ``home`` is the folder of the embedded engines.
+    ``home`` is the folder of the embedded engines, ``device`` what it computes on where the study does not name it;
+    without, this machine decides.
     """
-    device = engine.named_device or engine_env.detect_kind()
+    device = engine.named_device or device or engine_env.detect_kind()
     router = (sys.executable, "-P", "-m", "vllm_router.launch_router")
     if engine.command:
         return ResolvedEngine("custom", device, engine.command, None, router)

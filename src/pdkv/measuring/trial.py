@@ -24,6 +24,7 @@ from pdkv.measuring.interruption import Interrupted, raise_if_told_to_stop, rais
 from pdkv.measuring.leftovers import end_orphans
 from pdkv.measuring.load import LoadPoint, PointRecord, run_point
 from pdkv.measuring.other_node import instances_on, join_nodes
+from pdkv.measuring.plan_refresh import refresh_plan
 from pdkv.measuring.ports import reserved_ports
 from pdkv.measuring.process_tree import adopted_orphans, descendants, process_start_s
 from pdkv.measuring.prompts import Prompts
@@ -43,16 +44,32 @@ DYING_S = 5.0  # vLLM whose engine core was killed answers everything with an er
 logger = logging.getLogger("pdkv.measure")
 
 
-def measure(folder: Path, *, attempt: int, position: str, log: Path) -> None:
-    """Measure the trial whose ``plan.json`` lies in ``folder``; notes go to the file ``log``, progress to stderr."""
+def measure(folder: Path, *, attempt: int, position: str, log: Path, home: Path = Path(".engine")) -> None:
+    """Measure the trial whose ``plan.json`` lies in ``folder``; notes go to the file ``log``, progress to stderr.
+
+    ``home`` is the folder of the embedded engines. A plan that does not hold here is made anew.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     notes = logging.FileHandler(log, encoding="utf-8")
     notes.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger.addHandler(notes)
     logger.setLevel(logging.INFO)
     try:
+        started_s, obstacle = process_start_s(), None
         plan = read_json(folder / "plan.json", "plan/1")
-        measure_trial(plan, folder, attempt=attempt, position=position, debris=log.parent, started_s=process_start_s())
+        try:
+            plan = refresh_plan(plan, folder / "plan.json", home)
+        except UserError as error:
+            obstacle = error
+        measure_trial(
+            plan,
+            folder,
+            attempt=attempt,
+            position=position,
+            debris=log.parent,
+            started_s=started_s,
+            obstacle=obstacle,
+        )
     except Interrupted as error:
         logger.info("%s: nothing was written, the trial is measured next time", error)
         raise
@@ -69,11 +86,13 @@ def measure_trial(
     position: str = "",
     debris: Path | None = None,
     started_s: float | None = None,
+    obstacle: UserError | None = None,
 ) -> StageFailed | None:
     """Run the trial of a plan and write its evidence into ``out``; returns why it failed, or None.
 
     Everything appears together at the end, ``stages.json`` last. ``started_s``: monotonic time at which the command
-    began; ``debris``: where server logs go if the measurement is broken off. Raises :class:`Interrupted` on SIGINT,
+    began; ``debris``: where server logs go if the measurement is broken off; ``obstacle``: why it can't be launched, if
+    that is known. Raises :class:`Interrupted` on SIGINT,
     SIGTERM and SIGHUP after all servers have ended, :class:`UserError` if another measurement of the trial goes on, and
     ``OSError`` where nothing can be written.
     """
@@ -87,6 +106,8 @@ def measure_trial(
         for orphan in end_orphans(out):
             logger.info("ended process %d (%s), which a dead trial had left", orphan.pid, orphan.name)
         try:
+            if obstacle:
+                raise obstacle
             _measure_on_devices(plan, trial, folder, record, progress)
         except UserError as error:  # no driver, too few GPUs, no free port: a failure of this cell, as others are
             record.failure = StageFailed("launch", f"{error.problem}: {error.remedy}")
