@@ -1,5 +1,6 @@
 """Servers are started, watched and ended: with the fake engine, in seconds."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pdkv.errors import StageFailed
+from pdkv.measuring import keeper
 from pdkv.measuring.cores import (
     bind_to_cores,
     cores_of_gpus,
@@ -21,7 +23,7 @@ from pdkv.measuring.cores import (
 )
 from pdkv.measuring.engine import fill_placeholders, place_instances
 from pdkv.measuring.ports import PortReservation, reserved_ports
-from pdkv.measuring.process_tree import read_process
+from pdkv.measuring.process_tree import read_process, reap_children
 from pdkv.measuring.readiness import await_ready
 from pdkv.measuring.server_environment import clean_environment, inherited_settings
 from pdkv.measuring.server_process import ServerProcess, stop_servers
@@ -111,6 +113,22 @@ class TestReadiness:
         server = make_server()
         with pytest.raises(StageFailed, match="serves 'pdkv-model', not 'other'"):
             await_ready([server], "other", 30)
+
+
+@pytest.mark.fault(
+    "launch", "a server that ends before its keeper has looked", "failed at launch at once, with how it ended"
+)
+def test_how_a_server_ended_is_known_however_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class EndsAtOnce(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options)  # type: ignore[call-overload]
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+    monkeypatch.setattr(keeper.subprocess, "Popen", EndsAtOnce)
+    order = {"argv": ["sh", "-c", "exit 3"], "env": dict(os.environ), "log": str(tmp_path / "log")}
+    server = keeper._start_server(order)
+    gc.collect()
+    assert reap_children()[server.pid] == 3
 
 
 class TestEnding:

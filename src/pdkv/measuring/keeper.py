@@ -52,10 +52,11 @@ def main() -> int:
         os.sched_setaffinity(0, order["cores"])
     others = list_segments()
     try:
-        server = _start_server(order)
+        process = _start_server(order)  # kept: a Popen that is dropped takes away how its process has ended
     except OSError as error:
         _say({"error": f"cannot start {order['argv'][0]}: {error.strerror or error}"})
         return 127
+    server = process.pid
     _say({"pid": server})
     code = _watch(server, wake)
     ours = mapped_segments(process.pid for process in descendants(os.getpid())) - others
@@ -80,9 +81,9 @@ def _wake_on_signals() -> int:
     return reader
 
 
-def _start_server(order: dict[str, Any]) -> int:
+def _start_server(order: dict[str, Any]) -> "subprocess.Popen[bytes]":
     with open(order["log"], "ab") as log:  # noqa: PTH123
-        server = subprocess.Popen(
+        return subprocess.Popen(
             order["argv"],
             env=order["env"],
             stdin=subprocess.DEVNULL,
@@ -91,7 +92,6 @@ def _start_server(order: dict[str, Any]) -> int:
             start_new_session=True,
             preexec_fn=die_with_parent,  # safe: this process has one thread
         )
-    return server.pid
 
 
 def _watch(server: int, wake: int) -> int | None:
