@@ -30,7 +30,8 @@ def trial_due(results: ResultFiles, name: str, trial_slice: str, planner: str, d
     """
     paths = [f"results/{name}/{file}" for file in ("plan.json", "stages.json")]
     plan, stages = contents = [_read(results, path) for path in paths]
-    outdated = [path for path, content in zip(paths, contents, strict=True) if is_of_another_trial(content, trial_slice)]
+    both = zip(paths, contents, strict=True)
+    outdated = [path for path, content in both if is_of_another_trial(content, trial_slice)]
     elsewhere = is_planned_elsewhere(plan, stages, device)
     if elsewhere and paths[0] not in outdated:
         outdated.append(paths[0])
