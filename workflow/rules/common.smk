@@ -129,9 +129,7 @@ def plan_of(wildcards):
     name = trial_name(wildcards)
     path = f"results/{name}/plan.json"
     if workflow.is_main_process and not workflow.touch:
-        workflow.dag.forcefiles.update(
-            map(results.known_as, due_of(name).outdated)
-        )
+        workflow.dag.forcefiles.update(map(results.known_as, due_of(name).outdated))
     return path if due_of(name).needs_plan else ancient(path)
 
 
