@@ -391,7 +391,9 @@ class TestSchema:
         ids=lambda path: path.name,
     )
     def test_shipped_configs_keep_to_it(self, config: Path) -> None:
-        jsonschema.validate(yaml.safe_load(config.read_text(encoding="utf-8")), StudySection.model_json_schema())
+        study = yaml.safe_load(config.read_text(encoding="utf-8"))
+        faults = jsonschema.Draft202012Validator(StudySection.model_json_schema()).iter_errors(study)
+        assert [fault.message for fault in faults] == []
 
     def test_it_refuses(self) -> None:
         study = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))

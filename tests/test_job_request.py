@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from refusals import why_refused
 from test_workflow_reruns import ENGINE, ROOT, Workspace
 from test_workflow_reruns import STUDY as FAKE_STUDY
 
@@ -69,7 +70,7 @@ def test_nodes_are_not_guessed_from_the_login_node(tmp_path: Path, engine: str) 
 
 @pytest.mark.parametrize("engine", ["cpu", "cuda", "{command: vllm, device: cuda}"])
 def test_said_is_enough(tmp_path: Path, engine: str) -> None:
-    require_known_device(trials(tmp_path, engine=engine)["default"].engine)
+    assert why_refused(require_known_device, trials(tmp_path, engine=engine)["default"].engine) is None
 
 
 def test_gpus_that_cannot_be_told_are_none_before_it_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,7 @@ def test_gpus_that_cannot_be_told_are_none_before_it_matters(tmp_path: Path, mon
     ],
 )
 def test_a_profile_may_add_to_what_a_trial_needs(needed: str, given: str) -> None:
-    require_kept_options(needed, given)
+    assert why_refused(require_kept_options, needed, given) is None
 
 
 @pytest.mark.parametrize("given", ["--nodelist=node7", ""])

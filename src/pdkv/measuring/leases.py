@@ -76,9 +76,9 @@ def lease_gpus(
 
     Takes GPUs that nobody uses, of these the ones best joined by NVLink. Waits up to ``wait_s`` for other measurements
     (each of which has a limit of its own) and up to ``foreign_wait_s`` for whatever else has them, other programs or a
-    lock that no measurement has signed, and tells ``say`` for whom. It takes all or none, so two
-    that wait for each other's GPUs cannot block each other, and those who wait are served one after another, so that a
-    trial that needs many GPUs is not passed by all that need one. Raises :class:`UserError` at once if fewer are
+    lock that no measurement has signed, and tells ``say`` for whom. It takes all or none, so two that wait for each
+    other's GPUs cannot block each other, and those who wait are served one after another, so that a trial that needs
+    many GPUs is not passed by all that need one. Raises :class:`UserError` at once if fewer are
     visible than needed, and after the wait if they are still taken.
     """
     gpus = visible_gpus(nvml, env)
@@ -93,22 +93,11 @@ def lease_gpus(
     uuids = [gpu.uuid for gpu in gpus]
     links = nvlinked_pairs(nvml, gpus)
 
+    def choose(free: Sequence[str], shunned: Sequence[str]) -> tuple[str, ...]:
+        return choose_gpus(free, count, group=group, links=links, shunned=shunned)
+
     def attempt() -> Lease | None:
-        uses = {uuid: look_at_use(nvml, uuid) for uuid in uuids}
-        free = [uuid for uuid in uuids if not uses[uuid].is_taken]
-        while len(free) >= count:
-            shunned = [uuid for uuid in free if not uses[uuid].is_idle]
-            chosen = choose_gpus(free, count, group=group, links=links, shunned=shunned)
-            lease, held = _lock_all(place, chosen, trial)
-            # Asked again: whose lease has just ended may have been the user until now, or a stranger since then.
-            uses |= {uuid: look_at_use(nvml, uuid) for uuid in lease.uuids}
-            taken = {uuid for uuid in lease.uuids if uses[uuid].is_taken}
-            if not held and not taken:
-                lease.warnings = tuple(str(uses[uuid]) for uuid in chosen if not uses[uuid].is_idle)
-                return lease
-            lease.release()
-            free = [uuid for uuid in free if uuid not in held | taken]
-        return None
+        return _lease_free(place, nvml, uuids, count, choose, trial)
 
     def find_strangers() -> list[GpuUse]:
         uses = (look_at_use(nvml, uuid) for uuid in uuids)
@@ -124,6 +113,31 @@ def lease_gpus(
         foreign_wait_s=foreign_wait_s,
         spare=len(gpus) - count,
     ).until(attempt, trial)
+
+
+def _lease_free(
+    place: Path,
+    nvml: Nvml,
+    uuids: Sequence[str],
+    count: int,
+    choose: Callable[[Sequence[str], Sequence[str]], tuple[str, ...]],
+    trial: str,
+) -> Lease | None:
+    """``count`` of ``uuids`` that nobody uses, as ``choose`` picks them of the free and the shunned; all or none."""
+    uses = {uuid: look_at_use(nvml, uuid) for uuid in uuids}
+    free = [uuid for uuid in uuids if not uses[uuid].is_taken]
+    while len(free) >= count:
+        chosen = choose(free, [uuid for uuid in free if not uses[uuid].is_idle])
+        lease, held = _lock_all(place, chosen, trial)
+        # Asked again: whose lease has just ended may have been the user until now, or a stranger since then.
+        uses |= {uuid: look_at_use(nvml, uuid) for uuid in lease.uuids}
+        taken = {uuid for uuid in lease.uuids if uses[uuid].is_taken}
+        if not held and not taken:
+            lease.warnings = tuple(str(uses[uuid]) for uuid in chosen if not uses[uuid].is_idle)
+            return lease
+        lease.release()
+        free = [uuid for uuid in free if uuid not in held | taken]
+    return None
 
 
 def lease_host(
