@@ -25,8 +25,8 @@ from whole_trials import MeasuredTrial
 from pdkv.artifacts import read_json, write_json
 from pdkv.errors import UserError
 from pdkv.measuring.process_tree import descendants
-from pdkv.measuring.trial import Measurement
 from pdkv.measuring.trial_folder import GATHERING
+from pdkv.measuring.trial_stages import Measurement
 from pdkv.preconditions import require_writable
 
 Measure = Callable[[dict[str, Any]], MeasuredTrial]

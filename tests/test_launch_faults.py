@@ -16,7 +16,7 @@ from whole_trials import MeasuredTrial
 
 from pdkv.errors import StageFailed
 from pdkv.measuring.deployment import Deployment
-from pdkv.measuring.trial import Measurement
+from pdkv.measuring.trial_stages import Measurement
 
 Measure = Callable[[dict[str, Any]], MeasuredTrial]
 DATA = Path(__file__).with_name("data")

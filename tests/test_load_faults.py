@@ -10,7 +10,7 @@ import pytest
 from trial_plans import fake_plan
 from whole_trials import MeasuredTrial
 
-from pdkv.measuring.trial import Measurement
+from pdkv.measuring.trial_stages import Measurement
 
 Measure = Callable[[dict[str, Any]], MeasuredTrial]
 ERRORS = "requests answered without error"
