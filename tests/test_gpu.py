@@ -117,7 +117,7 @@ def test_a_data_centre_card_gives_every_field_at_its_pace(tmp_path: Path, gpus: 
     for uuid in uuids:
         samples = frame[(frame["device"] == uuid) & (frame["kind"] == "gpu")]
         links = frame[(frame["device"] == uuid) & (frame["kind"] == "gpu_link")]
-        assert len(samples) >= 10 * 18
+        assert len(samples) >= 10 * 9.5
         often = tuple(field for field in FIELDS if field != "energy_j")
         seconds = samples["t_s"].iloc[-1] - samples["t_s"].iloc[0]
         with_energy = samples["energy_j"].count()

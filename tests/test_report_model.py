@@ -727,6 +727,14 @@ class TestOtherSections:
         assert "Power, mean" in [column.title for column in table(on_gpu, "Activity").columns]
         assert "Power, mean" not in [column.title for column in table(six, "Activity").columns]
 
+    def test_only_what_the_study_planned_can_lack_a_trace(self, tmp_path: Path) -> None:
+        wide = write_sample(tmp_path / "wide", replace(ALL_GOOD, failed=frozenset({("1p1d", "fp16"), ("1p1d", "fp8")})))
+        narrow = write_sample(tmp_path / "narrow", replace(ALL_GOOD, workload="long", modes=("default",)))
+        report = read_report([*wide, *narrow], tmp_path / "wide/comparisons.csv", SETTINGS)
+        text = section_text(report, "Device traces")
+        assert "Mode 1p1d (short): no trace of a usable launch." in text
+        assert "(long): no trace" not in text
+
     def test_what_a_gpu_lacks_is_said_with_its_reason(self, tmp_path: Path) -> None:
         cells = write_sample(tmp_path / "results", replace(ALL_GOOD, gpu=True))
         of_cores = {"devices": ["cpu0"], "fields": ["mem_util", "temp_c"], "reason": "cores have none"}
@@ -801,6 +809,18 @@ class TestOtherSections:
         values = {row[0].text: row[1].text for row in table(report, "Hardware, software").rows}
         assert values["vLLM"] == "0.33.0 (default/fp16); 0.32.0 (default/fp8, chunked, 1p1d)"
         assert values["PyTorch"] == "2.13.0"
+
+    def test_a_cell_that_did_not_record_a_fact_is_not_said_to_share_it(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path / "results", ALL_GOOD)
+        for path in cells[:2]:  # measured before launches recorded their measuring code
+            change_cell(path, lambda content: content["environment"].pop("source", None))
+        for path in cells[2:-1]:
+            change_cell(path, lambda content: content["environment"].update(source="51b8446b"))
+        change_cell(cells[-1], lambda content: content.update(environment={}))  # came to no record of anything
+        report = read_report(cells, tmp_path / "results/comparisons.csv", SETTINGS)
+        values = {row[0].text: row[1].text for row in table(report, "Hardware, software").rows}
+        assert values["Digest of pdkv's measuring code"] == "not recorded (default); 51b8446b (chunked, 1p1d/fp16)"
+        assert "not recorded" not in values["Host cores"]
 
     def test_variables_of_the_shell_that_differ_are_told_and_no_others(self, tmp_path: Path) -> None:
         cells = write_sample(tmp_path / "results", ALL_GOOD)

@@ -155,7 +155,7 @@ QUERIES: Queries = {
     _temperature: ("temp_c",),
     _throttle: ("throttle",),
 }
-# The driver computes for some 5 ms before it tells the energy (580.159 on an H200): at 20 Hz a tenth of a core.
+# The driver computes for some 5 ms before it tells the energy (580.159 on an H200): at 20 Hz it took a tenth of a core.
 CHEAP_QUERIES: Queries = {query: fields for query, fields in QUERIES.items() if query is not _energy}
 # A PCIe counter is watched for 20 ms by the driver before it answers: never asked between samples of the others.
 LINK_QUERIES: Queries = {

@@ -50,6 +50,11 @@ def setup_table(results: StudyResults, say: Wording) -> Table:
             ]
         elif key in _OF_LAUNCHED:
             values = []
+        if key in _OF_EVERY_HOST and values:
+            known, unknown = dict(values), say("setup.not_recorded")
+            values = [
+                (cell, known.get(cell, unknown)) for cell in results.cells if cell in known or _environment_of(cell)
+            ]
         if values:
             rows.append(row(say(f"setup.{key}"), same_or_split(values, results, say)))
     rows += _differing_variables(results, say)
@@ -72,16 +77,20 @@ def _differing_variables(results: StudyResults, say: Wording) -> list[tuple[Valu
     return rows
 
 
+def _environment_of(cell: Cell) -> dict[str, Any]:
+    return cell.content.get("environment") or {}
+
+
 def _from_environment(key: str) -> Callable[[Cell, Wording], str]:
     def read(cell: Cell, say: Wording) -> str:
-        value = (cell.content.get("environment") or {}).get(key)
+        value = _environment_of(cell).get(key)
         return "" if value is None else known_or_dash(value, say)
 
     return read
 
 
 def _from_engine(key: str) -> Callable[[Cell, Wording], str]:
-    return lambda cell, _: str(((cell.content.get("environment") or {}).get("engine") or {}).get(key) or "")
+    return lambda cell, _: str((_environment_of(cell).get("engine") or {}).get(key) or "")
 
 
 def _from_config(part: str, key: str) -> Callable[[Cell, Wording], str]:
@@ -99,17 +108,20 @@ def _load_format(cell: Cell, say: Wording) -> str:
 
 def _driver(cell: Cell, _: Wording) -> str:
     return next(
-        (str(gpu["driver"]) for gpu in (cell.content.get("environment") or {}).get("gpus") or [] if gpu.get("driver")),
+        (str(gpu["driver"]) for gpu in _environment_of(cell).get("gpus") or [] if gpu.get("driver")),
         "",
     )
 
 
 def _nodes(cell: Cell, _: Wording) -> str:
     """How many, where it is more than one."""
-    others = (cell.content.get("environment") or {}).get("nodes") or []
+    others = _environment_of(cell).get("nodes") or []
     return str(1 + len(others)) if others else ""
 
 
+# What each trial records of where it ran: a cell without it must not seem to share what others have. A trial that came
+# to no record of its environment at all, as one that failed before, is left out.
+_OF_EVERY_HOST = ("host_cpu", "cores", "memory", "virtualized", "kernel", "python", "pdkv", "source")
 # What the study asks of servers that it starts; a server that its user runs has its own.
 _OF_LAUNCHED = ("load_format", "engine", "token_budget", "engine_args", "engine_env")
 
@@ -126,13 +138,11 @@ _SETUP: dict[str, Callable[[Cell, Wording], str]] = {
     "engine_args": _from_config("engine", "args"),
     "engine_env": _from_config("engine", "env"),
     "nodes": _nodes,
-    "gpus": lambda cell, _: gpu_names(cell.content.get("environment") or {}),
+    "gpus": lambda cell, _: gpu_names(_environment_of(cell)),
     "driver": _driver,
     "host_cpu": _from_environment("host_cpu"),
     "cores": _from_environment("cores"),
-    "memory": lambda cell, _: format_bytes((cell.content.get("environment") or {}).get("memory_bytes")).replace(
-        DASH, ""
-    ),
+    "memory": lambda cell, _: format_bytes(_environment_of(cell).get("memory_bytes")).replace(DASH, ""),
     "virtualized": _from_environment("virtualized"),
     "kernel": _from_environment("kernel"),
     "python": _from_environment("python"),

@@ -30,7 +30,7 @@ def describe_traces(results: StudyResults, say: Wording) -> list[Section]:
                 key = "caption.trace_gpu" if any(_shown_kind(trace) == "gpu" for trace in shown) else "caption.trace"
                 caption = say(key, mode=mode, workload=workload, source=_source_names(shown, say))
                 blocks.append(Figure(trace_figure(workload, mode), caption))
-            else:
+            elif any(cell.mode == mode for cell in results.cells_of(workload)):
                 blocks.append(Paragraph(say("traces.none_of_mode", mode=mode, workload=workload)))
     return [Section(say("traces.title"), tuple(blocks))]
 
