@@ -18,39 +18,46 @@ COLUMNS = (
 )
 
 
-def quoted() -> list[tuple[str, str, str, list[float]]]:
-    """(concurrency, mode, dtype, numbers) of each row of the README's table."""
-    rows = re.findall(r"^\| c = (\d+) \| (\S+) / (\S+) \| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    return [(*row[:3], [float(text.replace(",", "")) for text in row[3].split(" | ")][2:]) for row in rows]
+def quoted() -> list[tuple[list[str], int, list[float]]]:
+    """([workload, concurrency, mode, dtype], launches, numbers) of each row of the README's table."""
+    row = re.compile(r"^\| (\w+), c = (\d+) \| (\S+) / (\S+) \| \d \| (\d) \| (.*) \|$", re.MULTILINE)
+    return [
+        (cell, int(launches), [float(text.replace(",", "")) for text in numbers.split(" | ")])
+        for *cell, launches, numbers in row.findall((ROOT / "README.md").read_text())
+    ]
 
 
 def test_numbers_of_the_readme_are_those_of_the_study() -> None:
     with (STUDY / "summary.csv").open(newline="") as file:
         found = {
-            (row["concurrency"], row["mode"], row["dtype"], row["metric"], row["stat"]): row["value"]
+            (*(row[key] for key in ("workload", "concurrency", "mode", "dtype")), row["metric"], row["stat"]): row
             for row in csv.DictReader(file)
-            if row["workload"] == "chat"
         }
-    rows = quoted()
-    assert len(rows) == 10
-    for *cell, numbers in rows:
-        measured = [float(found[*cell, *column]) for column in COLUMNS]
+    rows, report = quoted(), (STUDY / "summary.md").read_text()
+    assert len(rows) == 15
+    for cell, launches, numbers in rows:
+        measured = [float(found[*cell, *column]["value"]) for column in COLUMNS]
         assert numbers == pytest.approx(measured, rel=0.005), cell
+        workload, concurrency, mode, dtype = cell
+        of_cell = rf"^\| c = {concurrency} in {workload} \| {mode} \| {dtype} \| .* / 0 \| \d+ \| (\d+) \|$"
+        assert re.findall(of_cell, report, re.MULTILINE) == [str(launches)], cell
 
 
 def test_sentences_of_the_readme_are_those_of_the_study() -> None:
     with (STUDY / "comparisons.csv").open(newline="") as file:
         effects = {
-            (row["concurrency"], row["metric"], row["stat"], row["mode"], row["dtype"]): row
+            tuple(row[key] for key in ("workload", "concurrency", "metric", "stat", "mode", "dtype")): row
             for row in csv.DictReader(file)
-            if row["factor"] == "baseline" and row["workload"] == "chat"
+            if row["factor"] == "baseline"
         }
-    for concurrency, metric, stat, mode, dtype, verdict, said in (
-        ("2", "output_throughput", "value", "default", "fp8", "lower", "−1.9% [−2.1, −1.6]"),
-        ("64", "output_throughput", "value", "default", "fp8", "higher", "+4.8% [+4.3, +5.4]"),
-        ("64", "ttft", "mean", "1p1d", "bf16", "lower", "−56.5% [−60.0, −52.8]"),
+    for *effect, verdict, said in (
+        ("chat", "2", "output_throughput", "value", "default", "fp8", "lower", "−1.9% [−2.1, −1.6]"),
+        ("chat", "64", "output_throughput", "value", "default", "fp8", "higher", "+4.8% [+4.3, +5.4]"),
+        ("chat", "64", "ttft", "mean", "1p1d", "bf16", "lower", "−56.5% [−60.0, −52.8]"),
+        ("long", "8", "tpot", "mean", "1p1d", "bf16", "lower", "−75.9% [−76.6, −75.2]"),
+        ("long", "8", "ttft", "mean", "1p1d", "bf16", "higher", "+139.0% [+125.3, +153.6]"),
     ):
-        row = effects[concurrency, metric, stat, mode, dtype]
+        row = effects[tuple(effect)]
         assert row["verdict"] == verdict
         numbers = [100 * (float(row[key]) - 1) for key in ("ratio", "ci_low", "ci_high")]
         texts = [f"{number:+.1f}".replace("-", "−") for number in numbers]
