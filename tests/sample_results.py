@@ -431,6 +431,8 @@ def _trace_summary(sample: Sample, mode: str) -> dict[str, Any]:
                     "mem_bytes_max": 2 << 30,
                     "power_mean_w": 410.0 if sample.gpu else None,
                     "energy_j": 1234.0 if sample.gpu else None,
+                    "sm_clock_mean_mhz": 1755.0 if sample.gpu else None,
+                    "power_limited_share": 0.25 if sample.gpu else None,
                     "energy_from": "counter" if sample.gpu else None,
                     "samples": 300,
                 }
@@ -457,6 +459,7 @@ def _phases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["role"] is not None:
             groups.setdefault((row["role"], row["kind"], row["stage"], row["point"]), []).append(row)
     keys = ("util_mean", "util_max", "mem_util_mean", "mem_bytes_max", "power_mean_w", "energy_j")
+    keys += ("sm_clock_mean_mhz", "power_limited_share")
     return [
         {
             "role": role,

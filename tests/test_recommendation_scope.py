@@ -113,12 +113,20 @@ def test_a_cell_with_too_few_launches_is_named_apart_from_the_candidates() -> No
     few = placed("c", "not tested", value="50", more_repeats="2", note="1 repeat in common, 3 are needed")
     said, table = conclude(*RACED, few)
     apart = "not tested (fewer than 3 launches in common with the others): c/fp16"
-    assert "of the 2 cells that could be compared (1 left out), a/fp16 is best (" in said[0]
-    assert said[0].endswith(f"; {apart}; observed best at c = 2 is c/fp16 (50.0 ms), which was not tested.")
-    assert (table.rows[0][3].text, table.rows[0][3].under) == (
-        "a/fp16",
-        "not tested: c/fp16\nobserved best: c/fp16 (50.0 ms, not tested)",
+    overtaken = "c/fp16 (50.0 ms against 100 ms) was observed ahead in too few launches for a test; of the 2 cells"
+    assert (
+        f"nothing can be recommended, for {overtaken} that could be compared (1 left out), a/fp16 is best (" in said[0]
     )
+    assert said[0].endswith(f"; {apart}.")
+    assert (table.rows[0][3].text, table.rows[0][3].under, table.rows[0][3].best) == (
+        "best of those tested: a/fp16",
+        "not tested: c/fp16\nobserved best: c/fp16 (50.0 ms, not tested)",
+        False,
+    )
+    behind = placed("c", "not tested", value="150", more_repeats="2", note="1 repeat in common, 3 are needed")
+    said, table = conclude(*RACED, behind)
+    assert "nothing can be recommended" not in said[0]
+    assert (table.rows[0][3].text, table.rows[0][3].best) == ("a/fp16", True)
     assert any(note.startswith("Not tested: these have fewer launches in common") for note in table.notes)
     assert table.rows[0][4].text == "100 ms"
     untold = [placed(name, "cannot tell", more_repeats="4") for name in "ab"]

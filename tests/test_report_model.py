@@ -495,12 +495,42 @@ class TestTruthOfWords:
             change_cell(cell, lambda content: content["trials"][1].update(beside=["short/other/fp16/r1"]))
         some = read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold
         (line,) = [text for text in some if told in text]
-        assert line.startswith("Launches of default/fp16 and default/fp8 ran side by side with others")
+        assert line.startswith(
+            "Launches of default/fp16 and default/fp8, all or some of them, ran side by side with others"
+        )
         assert "those of chunked/fp16, chunked/fp8, 1p1d/fp16 and 1p1d/fp8 did not" in line
         for cell in cells[2:]:
             change_cell(cell, lambda content: content["trials"][0].update(beside=["short/other/fp16/r1"]))
+        more = write_sample(tmp_path / "more", replace(ALL_GOOD, workload="long", modes=("default",)))
+        both = read_report([*cells[:4], *more], tmp_path / "comparisons.csv", SETTINGS).untold
+        assert any("those of long/default/fp16 and long/default/fp8 did not" in text for text in both)
         every = read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold
         assert any(text.startswith("Launches ran side by side on the same host") for text in every)
+
+    def test_gpus_at_their_power_limit_are_told(self, tmp_path: Path) -> None:
+        cells = write_sample(tmp_path, replace(ALL_GOOD, gpu=True))
+        limit = "stood at their power limit for half of the load or more"
+
+        def told() -> list[str]:
+            return [text for text in read_report(cells, tmp_path / "comparisons.csv", SETTINGS).untold if limit in text]
+
+        assert not told()
+        for cell in cells[4:]:
+            change_cell(
+                cell,
+                lambda content: [
+                    phase.update(power_limited_share=0.5)
+                    for phase in content["trials"][0]["trace"]["phases"]
+                    if (phase["role"], phase["stage"], phase["point"]) == ("prefill", "load", None)
+                ],
+            )
+        (line,) = told()
+        assert line.startswith("GPUs of 1p1d/fp16 and 1p1d/fp8 stood")
+        shown = table(read_report(cells, tmp_path / "comparisons.csv", SETTINGS), "Activity by role")
+        titles = [column.title for column in shown.columns]
+        column = titles.index("At power limit")
+        assert [row[column].text for row in shown.rows if row[1].text == "prefill"] == ["50%", "50%"]
+        assert {row[titles.index("SM clock, mean")].text for row in shown.rows} == {"1,755 MHz"}
 
     def test_no_best_where_the_ratios_put_another_cell_ahead(self, tmp_path: Path) -> None:
         cells = write_sample(tmp_path, replace(ALL_GOOD, launches=2))
@@ -715,7 +745,7 @@ class TestOtherSections:
         text = section_text(six, "Device traces")
         assert "the host's CPU accounting (psutil)" in text
         assert text.count("Not available") == 1
-        assert text.endswith("(psutil): memory utilisation, power, energy.")
+        assert text.endswith("(psutil): memory utilisation, power, energy, clock, throttling.")
         on_gpu = report_of(tmp_path, Sample(gpu=True))
         assert "psutil" not in section_text(on_gpu, "Device traces")
         assert "Not available" not in section_text(on_gpu, "Device traces")

@@ -76,7 +76,7 @@ def test_parts_stand_in_milliseconds_over_their_share_of_ttft(tmp_path: Path) ->
     (section,) = describe_ttft_parts(results_of(tmp_path, told), SAY)
     parts, _ = tables(section)
     assert [column.title for column in parts.columns] == [
-        "Load", "Cell", "TTFT", "Router", "Intake", "Queue", "Compute", "Intake", "Queue", "KV transfer", "First step",
+        "Load", "Cell", "TTFT", "Router", "Intake", "Queue", "Running", "Intake", "Queue", "KV transfer", "First step",
         "Unexplained",
     ]  # fmt: skip
     assert [column.group for column in parts.columns] == ["", "", "", "", *["Prefill"] * 3, *["Decode"] * 4, ""]
@@ -132,7 +132,7 @@ def test_a_study_without_disaggregation_has_neither_decode_nor_transfers(tmp_pat
 
     (section,) = describe_ttft_parts(results_of(tmp_path, change), SAY)
     (parts,) = tables(section)
-    assert [column.title for column in parts.columns][3:] == ["Intake", "Queue", "Compute", "Unexplained"]
+    assert [column.title for column in parts.columns][3:] == ["Intake", "Queue", "Running", "Unexplained"]
     assert len(parts.rows) == 2
 
 

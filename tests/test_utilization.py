@@ -108,6 +108,19 @@ def test_means_maxima_and_counts_per_stage_and_point() -> None:
     assert entry(result)["power_mean_w"] is None
 
 
+def test_clock_and_share_at_the_power_limit() -> None:
+    def reasons(times: np.ndarray) -> Any:  # at the power limit in the first half of the load
+        return np.where(times < 112.49, 0x04, 0x01)
+
+    result = trace(device(util=constant(1.0), sm_clock_mhz=constant(1500.0), throttle=reasons))
+    assert entry(result)["power_limited_share"] == pytest.approx(0.5, abs=0.01)
+    assert entry(result, point=0)["power_limited_share"] == pytest.approx(1.0, abs=0.02)
+    assert entry(result, point=1)["power_limited_share"] == pytest.approx(0.0, abs=0.02)
+    assert entry(result)["sm_clock_mean_mhz"] == 1500.0
+    silent = trace(device(util=constant(1.0)))
+    assert (entry(silent)["power_limited_share"], entry(silent)["sm_clock_mean_mhz"]) == (None, None)
+
+
 def test_energy_by_counter_and_by_power_are_both_shown() -> None:
     def counter(times: np.ndarray) -> Any:  # 50 W, in steps of 100 ms
         return 1000.0 + np.floor((times - 100.0) / 0.1 + 1e-6) * 5.0

@@ -15,6 +15,7 @@ from pdkv.analysing.stats import FloatArray
 # What is a device, rather than work that runs on one.
 HARDWARE = ("gpu", "core")
 FIELDS = ("util", "mem_util", "mem_bytes", "power_w", "energy_j", "sm_clock_mhz", "temp_c", "throttle")
+POWER_LIMIT = 0x04  # in NVML's clocks event reasons: the clock is held down to keep to the power limit
 # Fewer changes than this do not show how often a counter is refreshed.
 _MIN_CHANGES = 4
 # A value is said to repeat when it changes less often than every second sample.

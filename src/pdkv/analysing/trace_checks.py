@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from pdkv.analysing.checks import MAX_FOREIGN_CPU, Check
-from pdkv.analysing.sampling import HARDWARE
+from pdkv.analysing.sampling import HARDWARE, POWER_LIMIT
 from pdkv.units import format_bytes, format_duration
 
 # NVML's reasons for a lower clock that mean trouble; idle, application clocks and sync boost are not among them.
@@ -17,7 +17,6 @@ _TROUBLE = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-_POWER_CAP = 0x04
 MAX_THROTTLED = 0.01  # share of the load's samples
 MEMORY_SLACK_BYTES = 256 << 20
 LOST_AFTER_S = 2.0  # a device without samples for that long before the others' end was lost
@@ -100,7 +99,7 @@ def _check_clocks(gpus: pd.DataFrame) -> Check:
     throttled = [f"{reason} in {share:.0%} of the samples" for reason, share in shares.items() if share > MAX_THROTTLED]
     if throttled:
         return Check(name, "suspect", ", ".join(throttled), "look at cooling and power supply, and measure again")
-    capped = float((masks & _POWER_CAP != 0).mean())
+    capped = float((masks & POWER_LIMIT != 0).mean())
     # The power limit is how a card is meant to run under full load: told, but no reason to doubt the figures.
     return Check(name, "passed", f"no slowdown; at the power limit in {capped:.0%} of the samples")
 

@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from pdkv.analysing.device_energy import counted_energy, integrated_energy, within
 from pdkv.analysing.load_activity import describe_levels
-from pdkv.analysing.sampling import FIELDS, counter_resolution, missing_fields, resolution_by_kind, sampler_resolution
+from pdkv.analysing.sampling import (
+    FIELDS,
+    POWER_LIMIT,
+    counter_resolution,
+    missing_fields,
+    resolution_by_kind,
+    sampler_resolution,
+)
 from pdkv.analysing.trace_checks import check_trace, unwatched_instances
 from pdkv.artifacts import read_json, read_parquet, write_json, write_parquet
 from pdkv.seals import check_seals
@@ -118,6 +125,8 @@ def _describe(samples: pd.DataFrame, span: Mapping[str, Any]) -> dict[str, Any]:
         "mem_util_mean": _number(inside["mem_util"].mean()),
         "mem_bytes_max": _number(inside["mem_bytes"].max()),
         "power_mean_w": _number(inside["power_w"].mean()),
+        "sm_clock_mean_mhz": _number(inside["sm_clock_mhz"].mean()),
+        "power_limited_share": _power_limited_share(inside["throttle"].dropna()),
         "energy_j": used,
         "energy_from": None if used is None else "counter" if counted is not None else "power",
         "energy_counter_j": counted,
@@ -153,8 +162,15 @@ _COMBINED: dict[str, Callable[[list[float]], Any]] = {
     "mem_util_mean": np.mean,
     "mem_bytes_max": np.max,
     "power_mean_w": np.mean,
+    "sm_clock_mean_mhz": np.mean,
+    "power_limited_share": np.mean,
     "energy_j": np.sum,
 }
+
+
+def _power_limited_share(reasons: pd.Series) -> float | None:
+    """Share of the samples in which the card says that it holds its clock down to keep to its power limit."""
+    return float((reasons.astype("int64") & POWER_LIMIT != 0).mean()) if len(reasons) else None
 
 
 def _number(value: Any) -> float | None:

@@ -31,11 +31,11 @@ from pdkv.reporting.report_phrases import (
 from pdkv.reporting.wording import Wording
 
 OF_PRECISION: tuple[Number, ...] = ((THROUGHPUT, "value"),)
-OF_RIVALS: tuple[Number, ...] = (("ttft", "mean"), ("e2el", "mean"), (THROUGHPUT, "value"))
+OF_RIVALS: tuple[Number, ...] = (("ttft", "mean"), ("tpot", "mean"), ("e2el", "mean"), (THROUGHPUT, "value"))
 WHY_UNDECIDED: dict[Kind, str] = {
     "observed": "few", "too few launches": "few", "open": "open", "weak": "open", "noise": "noise",
 }  # fmt: skip
-OF_DISAGGREGATION: tuple[Number, ...] = (("ttft", "mean"), (PER_DEVICE, "value"))
+OF_DISAGGREGATION: tuple[Number, ...] = (("ttft", "mean"), ("tpot", "mean"), (PER_DEVICE, "value"))
 
 
 def tell_headlines(results: StudyResults, margin: float, say: Wording) -> list[str]:

@@ -11,13 +11,15 @@ from pdkv.reporting.report_setup import uses_random_weights
 from pdkv.reporting.stored_texts import retell
 from pdkv.reporting.wording import Wording
 
+POWER_LIMITED = 0.5  # share of the load at the power limit from which it is told
+
 
 def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     """What a reader might look for and the results do not carry."""
     usable = [cell for cell in results.cells if cell.usable]
     launches = {cell: _fewest_launches(cell) for cell in usable}
     untold = []
-    few = [cell.name for cell, count in launches.items() if count < MIN_LAUNCHES]
+    few = [cell_label(cell, results) for cell, count in launches.items() if count < MIN_LAUNCHES]
     if launches and max(launches.values()) == 1:
         untold.append(say("untold.one_launch"))
     elif few and len(few) == len(usable):
@@ -38,11 +40,14 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     if suspect:
         key = "untold.all_suspect" if all_are_suspect(results) else "untold.suspect"
         untold.append(say(key, doubts=_doubts(suspect, results, say)))
-    gone = [cell.name for cell in results.cells if not cell.usable]
+    if capped := [cell_label(cell, results) for cell in usable if _is_power_limited(cell)]:
+        untold.append(say("untold.power_limit", cells=listed_few(capped, say)))
+    gone = [cell_label(cell, results) for cell in results.cells if not cell.usable]
     if gone:
         untold.append(say("untold.gone", cells=listed_few(gone, say)))
-    beside = [cell.name for cell in usable if any(trial.get("beside") for trial in cell.used_trials)]
-    alone = [cell.name for cell in usable if cell.name not in beside]
+    crowded = [cell for cell in usable if any(trial.get("beside") for trial in cell.used_trials)]
+    beside = [cell_label(cell, results) for cell in crowded]
+    alone = [cell_label(cell, results) for cell in usable if cell not in crowded]
     if beside:
         key = "untold.some_beside" if alone else "untold.all_beside"
         untold.append(say(key, beside=listed_few(beside, say), alone=listed_few(alone, say)))
@@ -57,6 +62,13 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     if {cell.hardware[1] for cell in usable if cell.hardware and is_launched(cell)} == {"core"}:
         untold.append(say("untold.cpu"))
     return tuple(untold)
+
+
+def _is_power_limited(cell: Cell) -> bool:
+    """Whether the GPUs of a role kept to their power limit for half of the load or more, in any launch."""
+    phases = [phase for trial in cell.used_trials for phase in (trial.get("trace") or {}).get("phases") or []]
+    loads = [phase for phase in phases if phase["stage"] == "load" and phase["point"] is None]
+    return any((phase.get("power_limited_share") or 0.0) >= POWER_LIMITED for phase in loads)
 
 
 def _load_differs_per_device(cells: list[Cell]) -> bool:

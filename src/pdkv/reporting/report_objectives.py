@@ -76,11 +76,14 @@ def _cells(results: StudyResults, outcome: Outcome, margin: float, say: Wording)
     if outcome.untested:
         apart = say("recommend.untested_here", cells=marked_cells(outcome.untested, say))
         under = f"{under}\n{apart}" if under else apart
-    if ahead := ahead_untested(results, outcome, margin, say):
+    ahead = ahead_untested(results, outcome, margin, say)
+    if ahead:
         words = {"cells": marked_cells(ahead, say), "value": value_with_unit(ahead[0], say)}
         under += f"\n{say('recommend.observed_best_untested', **words)}"
     names = marked_cells(outcome.best_first or outcome.leaders, say)
     match outcome.place:
+        case "best" | "equally good" if ahead:
+            return Value(say("recommend.best_of_tested", cells=names), under)
         case "best" | "equally good":
             return Value(names, under, best=True)
         case "cannot tell":

@@ -140,6 +140,8 @@ _QUANTITIES: dict[str, Callable[[dict[str, Any]], str]] = {
     "memory": lambda phase: format_bytes(phase.get("mem_bytes_max")),
     "power": lambda phase: _with_unit(phase.get("power_mean_w"), "W"),
     "energy": lambda phase: _with_unit(phase.get("energy_j"), "J"),
+    "clock": lambda phase: _with_unit(phase.get("sm_clock_mean_mhz"), "MHz"),
+    "power_limited": lambda phase: _percent(phase.get("power_limited_share")),
 }
 
 # What a quantity of the table is called in the samples.
@@ -150,4 +152,6 @@ FIELDS = {
     "memory": "mem_bytes",
     "power": "power_w",
     "energy": "energy_j",
+    "clock": "sm_clock_mhz",
+    "power_limited": "throttle",
 }
