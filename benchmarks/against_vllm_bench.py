@@ -70,6 +70,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="runs of each: their spread is the noise")
     parser.add_argument("--together", action="store_true", help="both at the same time, each with half of the users")
     options = parser.parse_args()
+    if options.output_tokens < 2:
+        parser.error("--output-tokens must be 2 or more: one token has no TPOT")
     run_both = run_together if options.together else run_in_turn
     runs = [run_both(options) for _ in range(options.repeats)]
     load = f"{options.request_rate} requests/s" if options.request_rate else f"concurrency {options.concurrency}"

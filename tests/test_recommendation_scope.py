@@ -142,6 +142,30 @@ def test_a_cell_with_too_few_launches_is_named_apart_from_the_candidates() -> No
     assert table.rows[0][7].text == "4"
 
 
+def test_levels_with_an_untested_cell_ahead_are_told_apart_from_those_without() -> None:
+    def told(**values: str) -> str:
+        few = {"more_repeats": "2", "note": "1 repeat in common, 3 are needed"}
+        rows = [
+            row
+            for load, value in (("2", values["at_2"]), ("64", values["at_64"]))
+            for row in (
+                placed("a", "best", **SHOWN, concurrency=load),
+                placed("b", "worse", value="125", concurrency=load),
+                placed("c", "not tested", value=value, concurrency=load, **few),
+            )
+        ]
+        results = StudyResults([cell(name) for name in "abc"], [])
+        return say_what_is_recommended(results, outcomes_of(rows), 0.02, SAY)[0]
+
+    of_the_tested = "of the 2 cells that could be compared (1 left out), a/fp16 is best"
+    one = told(at_2="50", at_64="150")
+    assert "at c = 2, nothing can be recommended, for c/fp16 (50.0 ms against 100 ms) was observed ahead" in one
+    assert f"at c = 64, {of_the_tested}" in one
+    both = "c/fp16 at c = 2 (50.0 ms against 100 ms) and c/fp16 at c = 64 (60.0 ms against 100 ms) was observed ahead"
+    assert f"at every load, nothing can be recommended, for {both}" in told(at_2="50", at_64="60")
+    assert "nothing can be recommended" not in told(at_2="150", at_64="150")
+
+
 def test_in_capacity_not_tested_is_who_has_one_launch() -> None:
     goal = {"objective": "capacity", "metric": "kv_cache_tokens_per_device", "stat": "value", "concurrency": ""}
     one = placed("c", "not tested", more_repeats="1", launches="1", note=TOO_FEW_STATED, **goal)

@@ -45,9 +45,10 @@ def say_what_is_untold(results: StudyResults, say: Wording) -> tuple[str, ...]:
     gone = [cell_label(cell, results) for cell in results.cells if not cell.usable]
     if gone:
         untold.append(say("untold.gone", cells=listed_few(gone, say)))
-    crowded = [cell for cell in usable if any(trial.get("beside") for trial in cell.used_trials)]
-    beside = [cell_label(cell, results) for cell in crowded]
-    alone = [cell_label(cell, results) for cell in usable if cell not in crowded]
+    crowded = {cell: any(trial.get("beside") for trial in cell.used_trials) for cell in usable}
+    beside, alone = (
+        [cell_label(cell, results) for cell in usable if crowded[cell] is is_so] for is_so in (True, False)
+    )
     if beside:
         key = "untold.some_beside" if alone else "untold.all_beside"
         untold.append(say(key, beside=listed_few(beside, say), alone=listed_few(alone, say)))

@@ -65,7 +65,7 @@ def setup_table(results: StudyResults, say: Wording) -> Table:
 
 def _differing_variables(results: StudyResults, say: Wording) -> list[tuple[Value, ...]]:
     """A line for each variable that servers got from the shell and that was not the same for all cells."""
-    environments = [(cell, cell.content.get("environment") or {}) for cell in results.cells]
+    environments = [(cell, _environment_of(cell)) for cell in results.cells]
     rows = []
     for name in differing_variables([environment for _, environment in environments]):
         values = [
